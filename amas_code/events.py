@@ -10,6 +10,7 @@ class Edit(NamedTuple):
     path: Path  # absolute
     before: bytes | None  # None: the file is new
     after: bytes | None  # None: the file goes away
+    note: str = ""  # what the model should know of how the place was found
 
 
 class Action(NamedTuple):
@@ -21,6 +22,12 @@ class Action(NamedTuple):
     name: str
     args: dict
     edits: tuple[Edit, ...] = ()
+
+
+class Asked(NamedTuple):
+    """A turn begins with this prompt."""
+
+    prompt: str
 
 
 class Text(NamedTuple):
@@ -41,8 +48,14 @@ class Said(NamedTuple):
     message: dict
 
 
+class Rewound(NamedTuple):
+    """The conversation went back to its first `length` messages."""
+
+    length: int
+
+
 class Replaced(NamedTuple):
-    """The whole conversation is now this one: compacted, or gone back to an earlier point."""
+    """The whole conversation is now this one: compacted, cleared or resumed."""
 
     messages: list[dict]
     why: str
@@ -93,9 +106,25 @@ class Refused(ToolError):
     """The rules or the user said no. The model reads why."""
 
 
-class Stopped(Exception):
-    """The turn must end here; the conversation is intact. `code` is the exit status of a one-shot run."""
+class Stopped(BaseException):
+    """The turn must end here; the conversation is intact.
+
+    `code` is the exit status of a one-shot run. Like KeyboardInterrupt it is no Exception: it may
+    be raised by a pulse in the middle of a library that catches those.
+    """
 
     def __init__(self, why: str, code: int = 1):
         super().__init__(why)
         self.code = code
+
+
+class Cut(Stopped):
+    """The model's answer broke off; `text` is what had come of it."""
+
+    def __init__(self, why: str, code: int = 1, text: str = ""):
+        super().__init__(why, code)
+        self.text = text
+
+
+class ContextExceeded(Stopped):
+    """The conversation is longer than the model takes."""

@@ -1,0 +1,137 @@
+"""The loop: ask the model, do what it asks for, repeat until it asks for nothing.
+
+An Agent meets the world at four places, each a plain callable or a table of them, handed to it:
+complete (the model), handlers (the tools), carry_out (the one door through which anything happens)
+and emit (who listens).
+"""
+
+import json
+from collections import deque
+from collections.abc import Callable
+
+from amas_code import events
+from amas_code.events import Action, Cut, ToolError
+from amas_code.schema import fitted, schema
+from amas_code.signals import uninterrupted
+from amas_code.tools import kind
+
+
+class Agent:
+    """A conversation and the loop that carries it on.
+
+    Between turns every tool call in `messages` has exactly one answer, and its arguments are JSON.
+    """
+
+    def __init__(
+        self,
+        complete: Callable[[list[dict], list[dict]], dict],
+        handlers: dict[str, Callable],
+        carry_out: Callable[[Action], str],
+        emit: Callable,
+        messages: list[dict],
+    ):
+        self.complete, self.handlers, self.carry_out, self.emit = (
+            complete,
+            handlers,
+            carry_out,
+            emit,
+        )
+        self.tools = {name: schema(handler) for name, handler in handlers.items()}
+        self.messages = messages
+        self.queue: deque[str] = (
+            deque()
+        )  # what the user typed meanwhile; said after the running tool
+        self.turns = sum(m["role"] == "user" for m in messages)
+        self.task = ""
+
+    def turn(self, prompt: str) -> str:
+        """Answer one prompt and return the model's last words."""
+        self.turns, self.task = self.turns + 1, prompt
+        self.emit(events.Asked(prompt))
+        self.say({"role": "user", "content": prompt})
+        try:
+            while calls := self.hear().get("tool_calls"):
+                for call in calls:
+                    self.answer(call, self.perform(call))
+                while self.queue:
+                    self.say({"role": "user", "content": self.queue.popleft()})
+        finally:
+            self.settle("Not done: the turn was stopped.")
+        return self.messages[-1]["content"] or ""
+
+    def hear(self) -> dict:
+        """The model's next message. Of a broken-off one the text is kept."""
+        try:
+            message = self.complete(self.messages, list(self.tools.values()))
+        except Cut as cut:
+            if cut.text:
+                self.say({"role": "assistant", "content": cut.text})
+            raise
+        return self.say(sound(message))
+
+    def perform(self, call: dict) -> str:
+        """Do one tool call. Whatever goes wrong is told to the model, which goes on from there."""
+        try:
+            result, ok = self.carry_out(self.propose(call)), True
+        except ToolError as error:
+            result, ok = f"Error: {error}", False
+        except Exception as error:  # the one broad catch: no tool ends the chat
+            result, ok = f"Error: {type(error).__name__}: {error}", False
+        self.emit(events.Ended(call["id"], result, ok))
+        return result
+
+    def propose(self, call: dict) -> Action:
+        """An edit tool only works out the change, so that it can be shown before it is made."""
+        name, args = call["function"]["name"], json.loads(call["function"]["arguments"])
+        if name not in self.handlers:
+            raise ToolError(f"There is no tool {name}; choose from {', '.join(self.handlers)}.")
+        args = fitted(args, self.tools[name]["function"]["parameters"])
+        action = Action(call["id"], self.turns, kind(name), name, args)
+        if action.kind == "edit":
+            action = action._replace(edits=tuple(self.handlers[name](**args)))
+        self.emit(events.Began(action))
+        return action
+
+    def settle(self, why: str) -> None:
+        """Answer every call left open, so that the conversation stays one a provider accepts."""
+        answered = {m.get("tool_call_id") for m in self.messages}
+        calls = [call for m in self.messages for call in m.get("tool_calls") or ()]
+        for call in calls:
+            if call["id"] not in answered:
+                self.emit(events.Ended(call["id"], why, False))
+                self.answer(call, why)
+
+    def answer(self, call: dict, result: str) -> None:
+        self.say({"role": "tool", "tool_call_id": call["id"], "content": result})
+
+    def say(self, message: dict) -> dict:
+        """Add a message; that and its entry in the journal are one step."""
+        with uninterrupted():
+            self.messages.append(message)
+            self.emit(events.Said(message))
+        return message
+
+    def rewind(self, length: int) -> None:
+        """Take back all but the first `length` messages."""
+        with uninterrupted():
+            del self.messages[length:]
+            self.emit(events.Rewound(length))
+
+    def replace(self, messages: list[dict], why: str) -> None:
+        """Go on with another conversation in this one's place."""
+        with uninterrupted():
+            self.messages[:] = messages
+            self.emit(events.Replaced(list(messages), why))
+
+
+def sound(message: dict) -> dict:
+    """The message with arguments that are a JSON object in every call, whatever the model sent."""
+    for call in message.get("tool_calls") or ():
+        raw = call["function"]["arguments"] or "{}"
+        try:
+            if isinstance(json.loads(raw), dict):
+                continue
+        except ValueError:
+            pass
+        call["function"]["arguments"] = json.dumps({"invalid_json": raw})
+    return message

@@ -1,0 +1,129 @@
+"""The command line, and build(): the only place that knows every part and puts them together."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from amas_code import __version__
+
+EPILOG = """Commands: demo, config, resume [ID], undo [N], redo [N], checkpoint [list|restore ID]. A
+first word that is one of these, with what it takes, is the command; `amas -- undo` is a task.
+Each option is also read from the environment, such as AMAS_MAX_TURNS."""
+FORMATS, MODES = ("text", "json", "stream-json"), ("ask", "auto-edit", "plan")
+FOLDER = click.Path(exists=True, file_okay=False)
+SUBCOMMANDS = ("demo", "config", "resume", "undo", "redo", "checkpoint")
+
+
+def build(
+    settings: Any,
+    keyring: Any,
+    root: Path,
+    places: Any,
+    front: Any,
+    complete: Callable | None = None,
+) -> Any:
+    """A chat with all its parts. A feature is a line here and a file of its own.
+
+    front: has show(event), ask(action) and run(chat, prompt)
+    complete: a model in place of the one that the settings name
+    """
+    from amas_code import permissions, session, tools
+    from amas_code.agent import Agent
+    from amas_code.checkpoint import Checkpoints
+    from amas_code.commands import Chat
+    from amas_code.compaction import Compaction
+    from amas_code.events import Notice, Output, Usage
+    from amas_code.guards import Guard
+    from amas_code.providers import Model
+    from amas_code.shell import Shell
+
+    listeners: list[Callable] = []
+
+    def emit(event: Any) -> None:
+        for listen in listeners:
+            listen(event)
+
+    def quietly(event: Any) -> None:
+        if isinstance(event, Usage | Notice):
+            emit(event)
+
+    chat = Chat(settings, keyring, root, places, (Path(__file__).parent / "prompt.md").read_text())
+    shell = Shell(lambda chunk: emit(Output(chunk)), settings.max_shell_timeout)
+    chat.work = work = tools.Workspace(root, shell, settings.ignore)
+    chat.journal = session.Journal(session.place(root, places.state), emit)
+    chat.checkpoints = Checkpoints(root, chat.journal.id, settings.checkpoint_on_edit, places.state)
+    chat.guard = guard = Guard(settings, emit)
+    chat.model = model = Model(settings, keyring, emit)
+    summarize = complete or Model(settings, keyring, quietly).complete
+    chat.compaction = Compaction(complete or model.complete, summarize, chat.window, emit)
+
+    def land(action: Any) -> list[str]:
+        op = chat.checkpoints.land(action.edits, f"{tools.change(action.edits)}: {chat.topic()}")
+        return (
+            [f"(not committed: {op.private})"] if op.private and settings.checkpoint_on_edit else []
+        )
+
+    handlers = tools.handlers(work)
+    carry_out = tools.act(work, handlers, land)
+    carry_out = permissions.asked(carry_out, chat.rules, front.ask)
+    carry_out = guard.watch_calls(carry_out)
+    asking = guard.watch_model(chat.compaction.complete)
+    chat.agent = Agent(asking, handlers, carry_out, emit, [])
+    chat.compaction.replace = chat.agent.replace
+    front.chat = chat
+    listeners += [chat.journal.listen, guard.listen, chat.compaction.listen, chat.note, front.show]
+    return chat
+
+
+@click.command(epilog=EPILOG)
+@click.argument("words", nargs=-1, metavar="[TASK]")
+@click.option("-p", "--print", is_flag=True, help="Only the answer on stdout.")
+@click.option("--output-format", type=click.Choice(FORMATS), default="text", help="For programs.")
+@click.option("-m", "--model", help="Such as anthropic/claude-sonnet-5, ollama_chat/qwen3.")
+@click.option("-c", "--continue", is_flag=True, help="Go on with the last session.")
+@click.option("-r", "--resume", metavar="ID", help="Go on with this session.")
+@click.option("-C", "directory", metavar="DIR", type=FOLDER, help="Work there.")
+@click.option("--mode", type=click.Choice(MODES), help="What happens unasked.")
+@click.option("--yes", is_flag=True, help="The same as --mode auto-edit.")
+@click.option("--allow", multiple=True, allow_from_autoenv=False, help="This command may run.")
+@click.option("--trust", is_flag=True, help="The project's own settings may count.")
+@click.option("--max-turns", type=click.IntRange(1), help="Most requests to the model in a turn.")
+@click.option("--max-cost", type=click.FloatRange(0), metavar="USD", help="Most dollars in all.")
+@click.option("--max-time", type=click.FloatRange(0), metavar="S", help="Most seconds in a turn.")
+@click.version_option(__version__, prog_name="amas")
+def task(words: tuple[str, ...], directory: str | None, yes: bool, **options: Any) -> None:
+    """A coding agent for the terminal. Without TASK it is a chat."""
+    os.chdir(directory or ".")
+    names = ("print", "output_format", "continue", "resume", "trust")
+    flags = {name: options.pop(name) for name in names}
+    options["mode"] = options["mode"] or ("auto-edit" if yes else None)
+    from amas_code import startup
+
+    sys.exit(startup.start(build, " ".join(words), options, flags))
+
+
+def leading(args: list[str]) -> tuple[dict, list[str]]:
+    """The options before the first word, and that word with all that follows."""
+    context = task.make_context(
+        "amas", list(args), allow_interspersed_args=False, resilient_parsing=True
+    )
+    return context.params, list(context.params["words"] or ())
+
+
+def main() -> None:
+    """A subcommand only if what follows the word parses for it; anything else is a task."""
+    args = sys.argv[1:]
+    if sys.platform == "win32":
+        sys.exit("Amas runs on Linux and macOS; on Windows use it in WSL.")
+    options, words = leading(args)
+    if words and words[0] in SUBCOMMANDS and "--" not in args[: len(args) - len(words)]:
+        from amas_code import subcommands
+
+        if subcommands.parses(*words):
+            os.chdir(options["directory"] or ".")
+            subcommands.run(words[0], words[1:], build)
+    task.main(args, prog_name="amas", auto_envvar_prefix="AMAS")

@@ -1,0 +1,101 @@
+"""Puts a streamed answer together: text, thoughts, and tool calls that come in pieces."""
+
+import json
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from amas_code.events import Notice, Text, Thought
+
+
+class Answer:
+    """Puts a streamed answer together, emitting its text as it comes."""
+
+    def __init__(self, stream: bool, emit: Callable):
+        self.stream, self.emit = stream, emit
+        self.text, self.usage, self.finish, self.begun = "", None, None, False
+        self.calls: list[dict] = []
+        self.signed: list[dict] = []  # thinking that Anthropic wants back word for word
+
+    def take(self, chunks: Iterable) -> None:
+        for chunk in chunks:
+            self.usage = getattr(chunk, "usage", None) or self.usage
+            for choice in chunk.choices[:1]:
+                self.finish = choice.finish_reason or self.finish
+                self.grow(choice.delta)
+        if not self.stream and self.text:
+            self.emit(Text(self.text))
+
+    def grow(self, delta: Any) -> None:
+        if thought := getattr(delta, "reasoning_content", None):
+            self.begun = True
+            self.emit(Thought(thought))
+        for block in getattr(delta, "thinking_blocks", None) or ():
+            if block.get("signature"):  # the last of a block repeats it whole
+                self.signed.append(dict(block))
+        if delta.content:
+            self.begun = True
+            self.text += delta.content
+            if self.stream:
+                self.emit(Text(delta.content))
+        for part in delta.tool_calls or ():
+            self.begun = True
+            self.grow_call(part)
+
+    def grow_call(self, part: Any) -> None:
+        """Add a piece of a tool call. A new id, or a name where one is, begins a new call.
+
+        Indices cannot be relied on (Ollama sends two calls as index 0), ids may be missing, and
+        are never changed: Gemini keeps its thought signatures in them.
+        """
+        name, arguments = part.function.name, part.function.arguments or ""
+        last = next((c for c in reversed(self.calls) if c["index"] == part.index), None)
+        if last is None or (part.id and part.id != last["id"]) or (name and not part.id):
+            self.calls.append(
+                {"index": part.index, "id": part.id, "name": name or "", "arguments": ""}
+            )
+            last = self.calls[-1]
+        last["arguments"] += arguments
+
+    def message(self, over: bool) -> dict:
+        """The whole message, if the answer is over and not empty; else raises Incomplete."""
+        if not over or self.finish is None:
+            raise Incomplete("the connection broke off")
+        if not self.text and not self.calls:
+            raise Incomplete("the answer was empty")
+        message: dict[str, Any] = {"role": "assistant", "content": self.text or None}
+        if self.signed:
+            message["thinking_blocks"] = self.signed
+        if self.calls:
+            message["tool_calls"] = [
+                tool_call(call, self.finish == "length") for call in self.calls
+            ]
+        elif self.finish == "length":
+            self.emit(
+                Notice("The answer was cut off at the model's length limit; ask it to go on.")
+            )
+        return message
+
+
+class Incomplete(Exception):
+    """The stream ended without an answer."""
+
+
+def tool_call(call: dict, cut_off: bool) -> dict:
+    arguments = call["arguments"] or "{}"
+    if cut_off and not is_json(arguments):
+        arguments = json.dumps({"cut_off": arguments[-200:]})
+    function = {"name": call["name"], "arguments": arguments}
+    return {
+        "id": call["id"] or f"call_{uuid.uuid4().hex[:12]}",
+        "type": "function",
+        "function": function,
+    }
+
+
+def is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True

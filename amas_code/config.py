@@ -1,0 +1,106 @@
+"""Settings: defaults < user file < project file < environment < options; and the keys.
+
+The only file that reads the environment.
+"""
+
+import contextlib
+import difflib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from amas_code.keys import Keyring, provider_name
+from amas_code.places import ours
+from amas_code.trust import from_project
+from amas_code.yamlfile import ConfigError, read
+
+MODES = ("ask", "auto-edit", "plan")
+
+
+@dataclass
+class Settings:
+    """What is in force. `/mode`, `/model` and an answer to a question change it while we run."""
+
+    model: str = ""
+    fallback_model: str = ""
+    mode: str = "ask"
+    allow: list[str] = field(default_factory=list)
+    ignore: list[str] = field(default_factory=list)
+    max_context_tokens: int = 128_000
+    ollama_context: int = 16_384
+    max_turns: int = 0
+    max_cost: float = 0.0
+    max_time: float = 0.0
+    max_shell_timeout: int = 600
+    request_timeout: float = 120.0
+    checkpoint_on_edit: bool = True
+    stream: bool = True
+    bell_after: float = 20.0
+    api_base: str = ""
+    api_key: str = field(default="", repr=False)
+
+
+NAMES = [f.name for f in fields(Settings)] + ["auto_accept"]
+
+
+WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+EXPECTED = {
+    bool: "true or false",
+    int: "a whole number, 0 or more",
+    float: "a number, 0 or more",
+    list: "a list",
+    str: "text",
+}
+
+
+def load(
+    root: Path, options: dict, trust: Callable[[str], bool], env: Mapping[str, str] = os.environ
+) -> tuple[Settings, Keyring, list[str]]:
+    """The settings in force, the keys, and lines the user should see. Raises ConfigError.
+
+    options: settings given on the command line; those that are None or empty were not given
+    trust: asks the user whether the project's own settings may count; called at most once
+    """
+    warnings: list[str] = []
+    where = ours(env)
+    variables = {name: env.get(f"AMAS_{name.upper()}") for name in NAMES}
+    layers = {
+        str(where.config / "config.yaml"): read(where.config / "config.yaml"),
+        str(root / ".amas/config.yaml"): from_project(root, where.state, trust, warnings),
+        "the environment": {name: value for name, value in variables.items() if value},
+        "the options": {n: value for n, value in options.items() if value not in (None, (), "")},
+    }
+    settings, keyring = Settings(), Keyring(where.config / "keys.yaml", env)
+    for source, layer in layers.items():
+        for name, value in layer.items():
+            if name not in NAMES:
+                near = difflib.get_close_matches(name, NAMES, 1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                warnings.append(f"{source}: there is no setting {name}{hint}")
+            elif name == "auto_accept":
+                settings.mode = "auto-edit" if converted(source, name, value, False) else "ask"
+            else:
+                setattr(settings, name, converted(source, name, value, getattr(settings, name)))
+        if "api_key" in layer or "api_base" in layer:
+            keyring.owner = provider_name(layer.get("model") or settings.model)
+    if settings.mode not in MODES:
+        raise ConfigError(f"mode: there is no {settings.mode!r}; choose from {', '.join(MODES)}")
+    keyring.key, keyring.base = settings.api_key, settings.api_base
+    return settings, keyring, warnings
+
+
+def converted(source: str, name: str, value: Any, like: Any) -> Any:
+    """The value in the type that the setting has, or ConfigError."""
+    kind = type(like)
+    if kind is bool:
+        value = WORDS.get(str(value).lower(), value)
+    elif kind is list and isinstance(value, str):
+        value = [line for line in value.split("\n") if line]
+    elif kind is not str and not isinstance(value, bool):
+        with contextlib.suppress(ValueError, TypeError):
+            value = kind(value)
+    if type(value) is not kind or (kind in (int, float) and value < 0):
+        raise ConfigError(f"{source}: {name}: expected {EXPECTED[kind]}, found {value!r}")
+    return value

@@ -1,0 +1,119 @@
+"""The line where the user types: history, completion of commands and files, keys.
+
+A leaf of its own because prompt_toolkit is heavy and only a chat needs it.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from prompt_toolkit import PromptSession, print_formatted_text
+from prompt_toolkit.completion import Completer, Completion
+from prompt_toolkit.formatted_text import FormattedText
+from prompt_toolkit.history import FileHistory
+from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.styles import Style
+
+from amas_code.mentions import best, typed_mention
+
+TWICE = 2.0  # seconds within which a second Ctrl-C quits
+LEAVING = "Ctrl-C again, or Ctrl-D, leaves."
+STYLE = Style.from_dict(
+    {"bottom-toolbar": "noreverse", "mark": "ansicyan bold", "dim": "ansibrightblack"}
+)
+
+
+class Names(Completer):
+    """Slash commands at the start of the line, files after an @."""
+
+    def __init__(self, commands: dict[str, str], files: Callable[[], list[str]]):
+        self.commands, self.files = commands, files
+        self.known: list[str] = []
+        self.read = 0.0
+
+    def get_completions(self, document: Any, event: Any) -> Iterable[Completion]:
+        before = document.text_before_cursor
+        if before.startswith("/") and " " not in before and "\n" not in before:
+            for name, about in self.commands.items():
+                if name.startswith(before[1:]):
+                    yield Completion(f"/{name}", -len(before), display_meta=about)
+        elif (typed := typed_mention(before)) is not None:
+            if time.monotonic() - self.read > 10.0:  # the list of files, again now and then
+                self.known, self.read = self.files(), time.monotonic()
+            for name in best(self.known, typed):
+                quoted = f'"{name}"' if " " in name else name
+                yield Completion(quoted, -len(typed))
+
+
+class InputLine:
+    """Asks for the next prompt. None means the user wants to leave."""
+
+    def __init__(
+        self,
+        history: Path,
+        commands: dict[str, str],
+        files: Callable[[], list[str]],
+        status: Callable[[], str],
+        typed: Callable[[], None],
+        next_mode: Callable[[], None],
+    ):
+        history.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        history.touch(mode=0o600)
+        self.next_mode, self.interrupted = next_mode, 0.0
+        self.session: PromptSession = PromptSession(
+            history=FileHistory(str(history)),
+            completer=Names(commands, files),
+            complete_while_typing=True,
+            key_bindings=self.bindings(),
+            bottom_toolbar=lambda: FormattedText([("class:dim", " " + status())]),
+            style=STYLE,
+            multiline=True,
+            enable_open_in_editor=True,
+            prompt_continuation="  ",
+            tempfile_suffix=".md",
+            reserve_space_for_menu=6,
+        )
+        self.session.default_buffer.on_text_changed += lambda buffer: typed()
+
+    def bindings(self) -> KeyBindings:
+        keys = KeyBindings()
+
+        @keys.add("enter")
+        def send(event: Any) -> None:
+            buffer = event.current_buffer
+            if buffer.document.char_before_cursor == "\\":
+                buffer.delete_before_cursor()
+                buffer.insert_text("\n")
+            elif buffer.text.strip():
+                buffer.validate_and_handle()
+
+        @keys.add("escape", "enter")
+        def newline(event: Any) -> None:
+            event.current_buffer.insert_text("\n")
+
+        @keys.add("c-g")
+        def editor(event: Any) -> None:
+            event.current_buffer.open_in_editor()
+
+        @keys.add("s-tab")
+        def mode(event: Any) -> None:
+            self.next_mode()
+            event.app.invalidate()
+
+        return keys
+
+    def next(self, typed: str = "") -> str | None:
+        """The next prompt, `typed` standing in it already."""
+        while True:
+            try:
+                text = self.session.prompt(FormattedText([("class:mark", "› ")]), default=typed)
+                return text.strip()
+            except EOFError:
+                return None
+            except KeyboardInterrupt:
+                again = time.monotonic() - self.interrupted < TWICE
+                if again and not self.session.default_buffer.text:
+                    return None
+                self.interrupted, typed = time.monotonic(), ""
+                print_formatted_text(FormattedText([("class:dim", LEAVING)]), style=STYLE)

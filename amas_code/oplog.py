@@ -1,0 +1,195 @@
+"""The private log of changes: what each file held before and after, kept before it changes.
+
+Plain files, not a git ref: `git push --mirror`, `git bundle --all` and `git log --all` take every
+ref, and the log holds bytes of ignored and untracked files too. It needs no git, and nothing here
+ever deletes from it.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import stat
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from amas_code.edits import write
+from amas_code.events import ToolError
+
+Record = dict[str, Any]  # id, kind, session, why, time, of, files, state; later commit, private
+
+
+Records = dict[str, Record]  # by id, oldest first
+
+
+class Op(NamedTuple):
+    """One logged change, as the user sees it."""
+
+    id: str
+    kind: str  # "edit", "undo", "redo" or "mark" (a named save)
+    paths: tuple[str, ...]  # from the project's root; absolute if outside
+    why: str
+    time: float
+    commit: str | None  # on the user's branch
+    private: str | None  # why it has no commit
+    session: str
+    live: bool  # false for an edit that is undone now
+
+
+class Change(NamedTuple):
+    """One file before and after. `mode` is what it had, or gets back where it comes back."""
+
+    path: Path  # absolute, behind no link
+    before: bytes | None  # None: no file
+    after: bytes | None
+    mode: int | None = None
+
+    def put(self) -> None:
+        """Write the file, atomically."""
+        write(self.path, self.after)
+        if self.before is None and self.after is not None and self.mode is not None:
+            self.path.chmod(self.mode)
+
+    def is_put(self) -> bool:
+        return not self.path.is_symlink() and contents(self.path) == self.after
+
+    def put_back(self) -> None:
+        self._replace(before=self.after, after=self.before).put()
+
+    def sweep(self) -> None:
+        """Remove what a crash left of writing this file: its beginning, under a temporary name."""
+        for left in self.path.parent.glob(".amas-*"):
+            if left.is_file() and not left.is_symlink():
+                data = left.read_bytes()
+                if (self.before or b"").startswith(data) or (self.after or b"").startswith(data):
+                    left.unlink()
+
+
+def contents(path: Path) -> bytes | None:
+    """The file's bytes; None if there is no file."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def mode(path: Path) -> int | None:
+    return stat.S_IMODE(path.stat().st_mode) if path.exists() else None
+
+
+class Log:
+    """An append-only file of records, and beside it the bytes they name.
+
+    A record is a JSON object with an id; a later one with that id adds to it. Its state is
+    "intent", then "done" or "dropped"; an intent that stays one is what a crash cut short. A torn
+    line is left out. What was appended has reached the disk. Only who holds the lock may append.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder, self._file = folder, folder / "log.jsonl"
+        self._records = Records()
+        self._known = 0  # so many bytes of the file are in _records
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[int]:
+        """Wait until no other process holds the lock. Yields the file it is on."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(self.folder / "lock", "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield file.fileno()
+
+    def begin(self, kind: str, files: Sequence[tuple], why: str, session: str, of: str) -> Record:
+        """Log what is about to change. `files`: name, before, after and mode of each."""
+        kept = [(name, self._keep(old), self._keep(new), bits) for name, old, new, bits in files]
+        id = str(len(self.records()) + 1)
+        op: Record = {"id": id, "kind": kind, "session": session, "of": of}
+        op |= {"why": one_line(why), "time": time.time(), "files": kept, "state": "intent"}
+        return self.add(op)
+
+    def add(self, record: Record) -> Record:
+        with open(self._file, "a+b") as file:
+            file.seek(max(file.tell() - 1, 0))
+            torn = file.read(1) not in (b"", b"\n")
+            file.write(b"\n" * torn + json.dumps(record).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        return self.records()[record["id"]]
+
+    def records(self) -> Records:
+        """All that was logged, by other processes too."""
+        with contextlib.suppress(FileNotFoundError), open(self._file, "rb") as file:
+            file.seek(self._known)
+            whole, end, _ = file.read().rpartition(b"\n")
+            self._known += len(whole + end)
+            for line in whole.split(b"\n"):
+                with contextlib.suppress(ValueError):
+                    record = json.loads(line)
+                    self._records.setdefault(record["id"], {}).update(record)
+        return self._records
+
+    def stacks(self, session: str = "", last: str = "") -> tuple[Records, Records]:
+        """The live edits, and the undone ones that may be redone, each in the order they became so.
+
+        Of one session, or of all; as of now, or as of the op `last`.
+        """
+        live, undone = Records(), Records()
+        for id, op in self.records().items():
+            match op["state"] == "done" and op["kind"]:
+                case "edit":
+                    live[id] = op
+                    undone = {i: o for i, o in undone.items() if o["session"] != op["session"]}
+                case "undo":
+                    undone[op["of"]] = live.pop(op["of"])
+                case "redo":
+                    live[op["of"]] = self._records[op["of"]]
+                    undone.pop(op["of"], None)
+            if id == last:
+                break
+        return of_session(live, session), of_session(undone, session)
+
+    def ops(self) -> list[Op]:
+        """All that was carried out, oldest first."""
+        live, _ = self.stacks()
+        done = [op for op in self.records().values() if op["state"] == "done"]
+        return [told(op, op["kind"] != "edit" or op["id"] in live) for op in done]
+
+    def find(self, ref: str) -> str:
+        """The id of an op that was meant by its id or, if a mark, by its name."""
+        ops = self.records().values()
+        ids = [
+            op["id"] for op in ops if ref == op["id"] or (op["kind"], op["why"]) == ("mark", ref)
+        ]
+        if not ids:
+            raise ToolError(f"No checkpoint is called {ref}; /checkpoint list shows them.")
+        return ids[-1]
+
+    def data(self, name: str | None) -> bytes | None:
+        return None if name is None else zlib.decompress((self.folder / name).read_bytes())
+
+    def _keep(self, data: bytes | None) -> str | None:
+        """Store bytes, once however often they come. Returns their name."""
+        if data is None:
+            return None
+        path = self.folder / hashlib.sha256(data).hexdigest()
+        if not path.exists():
+            write(path, zlib.compress(data))
+        return path.name
+
+
+def told(op: Record, live: bool = True) -> Op:
+    paths = tuple(name for name, *_ in op["files"])
+    facts = (op["why"], op["time"], op["commit"], op["private"], op["session"])
+    return Op(op["id"], op["kind"], paths, *facts, live)
+
+
+def of_session(ops: Records, session: str) -> Records:
+    return {id: op for id, op in ops.items() if session in ("", op["session"])}
+
+
+def one_line(text: str) -> str:
+    """Without line breaks and control characters."""
+    return "".join(char for char in " ".join(text.split()) if char.isprintable())

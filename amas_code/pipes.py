@@ -1,0 +1,93 @@
+"""The fronts for scripts: plain lines for a pipe, JSON for a program. Nobody is there to ask."""
+
+import json
+import sys
+import time
+from typing import Any
+
+from amas_code import look, session
+from amas_code.commands import Chat
+from amas_code.events import Action, Began, Ended, Notice, Said, Usage
+from amas_code.visible import visible
+
+
+class Lines:
+    """For pipes: what happens goes to stderr, a line each; the answer alone to stdout."""
+
+    def __init__(self, console: Any):
+        self.console = console  # of rich, on stderr
+        self.chat: Chat
+        self.actions: dict[str, Action] = {}
+
+    def show(self, event: Any) -> None:
+        match event:
+            case Said({"role": "assistant"} as message):
+                self.actions |= look.announced(message)
+            case Began(action):
+                self.actions[action.id] = action
+            case Ended(id, result, ok):
+                self.tell(look.tool_line(self.actions.get(id), result, ok, self.console.width))
+            case Notice(text):
+                self.tell(look.styled(visible(text), "dim"))
+
+    def tell(self, thing: Any) -> None:
+        self.console.print(thing, soft_wrap=True, markup=False, highlight=False)
+
+    def ask(self, action: Action) -> str:
+        return self.chat.nobody(action)
+
+    def run(self, chat: Chat, prompt: str) -> int:
+        code, why = chat.attempt(prompt, chat.guard.check_time)
+        if why:
+            self.tell(look.styled(visible(why), "yellow"))
+        if text := chat.last_words():
+            sys.stdout.write(text + "\n")
+        return code
+
+
+class Json:
+    """For programs: one object at the end, or with `stream` a line for each event before it."""
+
+    def __init__(self, stream: bool):
+        self.stream = stream
+        self.chat: Chat
+        self.requests = 0
+
+    def show(self, event: Any) -> None:
+        self.requests += isinstance(event, Usage)
+        if self.stream and not isinstance(event, session.PASSING):
+            self.write(session.line(event))
+
+    def write(self, body: dict) -> None:
+        sys.stdout.write(json.dumps(body, ensure_ascii=False, default=str) + "\n")
+        sys.stdout.flush()
+
+    def ask(self, action: Action) -> str:
+        return self.chat.nobody(action)
+
+    def run(self, chat: Chat, prompt: str) -> int:
+        began = time.monotonic()
+        if self.stream:
+            self.write(
+                {"type": "init", "session_id": chat.journal.id, "model": chat.settings.model}
+            )
+        code, why = chat.attempt(prompt, chat.guard.check_time)
+        costs = [each.cost for each in chat.spent]
+        usage = {
+            "input_tokens": sum(each.input for each in chat.spent),
+            "output_tokens": sum(each.output for each in chat.spent),
+            "cached_tokens": sum(each.cached for each in chat.spent),
+        }
+        self.write(
+            {
+                "type": "result",
+                "is_error": code != 0,
+                "result": why or chat.last_words(),
+                "session_id": chat.journal.id,
+                "num_turns": self.requests,
+                "duration_ms": round(1000 * (time.monotonic() - began)),
+                "usage": usage,
+                "total_cost_usd": None if None in costs else sum(costs),
+            }
+        )
+        return code

@@ -1,0 +1,172 @@
+"""Draws on the terminal: text that stays, a live area below it, and the keys typed meanwhile."""
+
+import codecs
+import contextlib
+import os
+import re
+import select
+import sys
+import termios
+from collections.abc import Iterator
+from typing import Any
+
+from amas_code.visible import visible
+
+SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)", re.DOTALL)  # arrows and the like
+PASTED = re.compile(r"\x1b\[20[01]~")
+HIDE, SHOW, DOWN = "\x1b[?25l", "\x1b[?25h", "\x1b[J"  # cursor off, on; erase from it down
+
+
+class Screen:
+    """Prints above a live area of a few rows, which is redrawn in place.
+
+    The cursor rests where the live area begins, so that after a resize everything below it can be
+    erased without knowing how the terminal has wrapped it. Without a terminal nothing is live.
+    """
+
+    def __init__(self, console: Any):
+        self.console = console  # of rich
+        self.live = console.is_terminal and not console.is_dumb_terminal
+        self.rows: list[str] = []
+        self.busy = False  # a pulse must not draw into the middle of a drawing
+
+    @property
+    def third(self) -> int:
+        return max(self.console.height // 3, 4)
+
+    def render(self, *things: Any, width: int | None = None) -> str:
+        with self.console.capture() as captured:
+            for thing in things:  # print() forgets how a text of its own wants to be cut
+                cut = {name: getattr(thing, name, None) for name in ("no_wrap", "overflow")}
+                self.console.print(thing, width=width, highlight=False, markup=False, **cut)
+        return captured.get()
+
+    def rows_of(self, thing: Any) -> list[Any]:
+        """The last rows of it that the live area has room for."""
+        from rich.text import Text
+
+        text = self.render(thing, width=self.console.width - 1).rstrip("\n")
+        return [Text.from_ansi(line) for line in text.split("\n")[-self.third :]]
+
+    def print(self, *things: Any) -> None:
+        """Text that stays, above the live area."""
+        text = self.render(*things)
+        if not self.live:
+            self.send(text)
+        else:
+            self.send("\r" + DOWN + text + self.drawn())
+
+    def prompt(self, thing: Any) -> None:
+        """Text that what comes next stands behind, the cursor shown."""
+        self.send("\r" + DOWN + self.render(thing).rstrip("\n") + SHOW)
+
+    def draw(self, *things: Any) -> None:
+        """Make these the live area; nothing clears it."""
+        if not self.live:
+            return
+        width = self.console.width - 1  # a full row would wrap
+        rows = self.render(*things, width=width).split("\n")[:-1] if things else []
+        self.rows = rows[-(self.console.height - 2) :]
+        self.send(self.drawn())
+
+    def drawn(self) -> str:
+        rows = "\x1b[K\r\n".join(self.rows) + "\x1b[K" if self.rows else ""
+        up = f"\x1b[{len(self.rows) - 1}A" if len(self.rows) > 1 else ""
+        return f"\r{rows}{DOWN}{up}\r"
+
+    def send(self, text: str) -> None:
+        """Write in one piece. Re-entrant calls from a pulse are held off by `busy`."""
+        was, self.busy = self.busy, True
+        try:
+            self.console.file.write(text)
+            self.console.file.flush()
+        finally:
+            self.busy = was
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """The cursor hidden while we draw, everything put back after."""
+        if self.live:
+            self.send(HIDE)
+        try:
+            yield
+        finally:
+            if self.live:
+                self.rows = []
+                self.send("\r" + DOWN + SHOW)
+
+    def bell(self) -> None:
+        if self.live:
+            self.send("\a")
+
+
+class Keyboard:
+    """The keys typed while the agent works: no echo, nothing waits for them.
+
+    `line` is what has been typed and not yet sent.
+    """
+
+    def __init__(self) -> None:
+        self.fd = sys.stdin.fileno()
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self.line = ""
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        """Echo and line mode off; Ctrl-C still is a signal."""
+        before = termios.tcgetattr(self.fd)
+        mode = termios.tcgetattr(self.fd)
+        mode[3] &= ~(termios.ECHO | termios.ICANON)
+        termios.tcsetattr(self.fd, termios.TCSADRAIN, mode)
+        try:
+            yield
+        finally:
+            termios.tcsetattr(self.fd, termios.TCSADRAIN, before)
+
+    def read(self, seconds: float = 0.0) -> str:
+        """What was typed, waiting so long for it. Raises EOFError when the terminal is gone."""
+        if not select.select([self.fd], [], [], seconds)[0]:
+            return ""
+        data = os.read(self.fd, 65536)
+        if not data:
+            raise EOFError
+        return self.decoder.decode(data)
+
+    def sent(self) -> list[str]:
+        """Take in what was typed: the complete lines. A lone Esc is a KeyboardInterrupt."""
+        typed = self.read()
+        if typed == "\x1b":
+            raise KeyboardInterrupt
+        typed = SEQUENCE.sub(
+            "", PASTED.sub("", typed.replace("\x1b\r", " ").replace("\x1b\n", " "))
+        )
+        for key in typed:
+            match key:
+                case "\x7f" | "\b":
+                    self.line = self.line[:-1]
+                case "\x15":  # Ctrl-U
+                    self.line = ""
+                case _ if key in "\r\n" or key.isprintable():
+                    self.line += "\n" if key == "\r" else key
+        *lines, self.line = self.line.split("\n")
+        return [visible(line) for line in lines if line.strip()]
+
+    def key(self, known: str) -> str:
+        """Wait for one of these keys. Esc and Ctrl-C are a KeyboardInterrupt."""
+        while True:
+            typed = self.read(3600.0)
+            if typed == "\x1b":
+                raise KeyboardInterrupt
+            if typed.lower() and typed.lower()[0] in known:
+                return typed.lower()[0]
+
+    def ask(self, question: str) -> str:
+        """One line of text, edited the plain way."""
+        mode = termios.tcgetattr(self.fd)
+        mode[3] |= termios.ECHO | termios.ICANON
+        termios.tcsetattr(self.fd, termios.TCSADRAIN, mode)
+        try:
+            return input(question).strip()
+        finally:
+            mode[3] &= ~(termios.ECHO | termios.ICANON)
+            termios.tcsetattr(self.fd, termios.TCSADRAIN, mode)

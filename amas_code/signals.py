@@ -1,0 +1,61 @@
+"""Signals: a pulse while the one thread we have is blocked, and moments nothing may interrupt."""
+
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Finish what is inside first; a Ctrl-C, SIGTERM or SIGHUP meanwhile takes effect after.
+
+    May be nested. Only the main thread gets signals, so elsewhere this does nothing.
+    """
+    held: list[int] = []
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        held.append(number)
+
+    try:
+        old = {number: signal.signal(number, hold) for number in HELD}
+        alarm = signal.signal(signal.SIGALRM, signal.SIG_IGN)  # a pulse missed is no loss
+    except ValueError:  # not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGALRM, alarm)
+        for number, handler in old.items():
+            signal.signal(number, handler)
+        for signum in held:
+            signal.raise_signal(signum)
+
+
+@contextlib.contextmanager
+def pulse(beat: Callable[[], None], seconds: float = 0.1) -> Iterator[None]:
+    """Call `beat` again and again on this thread, also while it waits for the network or a command.
+
+    System calls that the timer interrupts are taken up again by Python (PEP 475). What `beat`
+    raises ends whatever runs inside.
+    """
+    old = signal.signal(signal.SIGALRM, lambda number, frame: beat())
+    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+
+
+def terminate_cleanly() -> None:
+    """Make SIGTERM and SIGHUP unwind as Ctrl-C does: commands end, the screen is put back."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGHUP, leave)

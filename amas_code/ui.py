@@ -1,0 +1,194 @@
+"""The terminal front: turns, questions, and the prompt between them."""
+
+import base64
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from amas_code import commands, look, mentions
+from amas_code.commands import Chat
+from amas_code.events import Action
+from amas_code.look import row, styled
+from amas_code.screen import Keyboard
+from amas_code.signals import pulse
+from amas_code.view import View
+from amas_code.visible import visible
+
+CHOICES = {
+    "edit": {"y": "yes", "n": "no, and why", "a": "all edits from now on", "d": "the whole diff"},
+    "run": {"y": "yes", "n": "no, and why", "a": "always this very command"},
+    "read": {"y": "yes", "n": "no, and why"},
+}
+
+
+class Terminal(View):
+    """For a person. Without a keyboard nobody is asked."""
+
+    def __init__(self, console: Any):
+        super().__init__(console)
+        self.keyboard = Keyboard() if self.screen.live and sys.stdin.isatty() else None
+        self.chat: Chat
+        self.asking = False
+
+    def beat(self) -> None:
+        """Ten times a second while a turn runs."""
+        self.chat.guard.check_time()
+        if self.asking or self.screen.busy:
+            return
+        if self.keyboard:
+            self.listen(self.keyboard)
+        self.frame += 1
+        self.draw()
+
+    def listen(self, keyboard: Keyboard) -> None:
+        """Take in what was typed meanwhile: it waits its turn, it answers no question."""
+        queue = self.chat.agent.queue
+        queue.extend(keyboard.sent())
+        self.waiting = [*queue, keyboard.line]
+
+    def ask(self, action: Action) -> str:
+        """ "" to go ahead, else why not."""
+        if not self.keyboard:
+            return self.chat.nobody(action)
+        self.listen(self.keyboard)
+        self.asking = True
+        self.screen.draw()
+        self.bell()
+        try:
+            return self.question(action, self.keyboard)
+        finally:
+            self.asking, self.last, self.since = False, "question", time.monotonic()
+
+    def question(self, action: Action, keyboard: Keyboard) -> str:
+        choices = CHOICES[action.kind]
+        if action.kind != "edit":
+            self.put("question", styled(look.call_text(action), "bold"))
+        asked = "Go ahead? " + " · ".join(f"{key} {what}" for key, what in choices.items())
+        while True:
+            self.screen.prompt(styled(f"{asked} ", "yellow"))
+            key = keyboard.key("".join(choices))
+            self.screen.send(f"{key}\r\n")
+            match key:
+                case "y":
+                    return ""
+                case "a":
+                    return self.always(action)
+                case "n":
+                    why = visible(keyboard.ask("Why not? (Enter: no reason) "), "")
+                    return f"the user said no{': ' + why if why else ''}"
+            for edit in action.edits:
+                self.screen.print("", *look.diff(edit, 1_000_000))
+
+    def always(self, action: Action) -> str:
+        if action.kind == "edit":
+            self.chat.settings.mode = "auto-edit"
+        elif "command" in action.args:
+            self.chat.settings.allow.append(action.args["command"])
+        return ""
+
+    def bell(self) -> None:
+        if time.monotonic() - self.began > self.chat.settings.bell_after:
+            self.screen.send("\a" if self.screen.live else "")
+
+    def turn(self, chat: Chat, prompt: str) -> int:
+        """One turn; its exit status."""
+        with self.at_work():
+            code, why = chat.attempt(prompt, self.beat)
+            self.finish()
+        if why:
+            self.put("notice", styled(visible(why), "yellow"))
+        if self.done or self.usage:
+            spent = look.summary(self.done, self.usage, time.monotonic() - self.began)
+            self.put("summary", styled(spent, "dim"))
+        self.bell()
+        return code
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        self.begin()
+        with contextlib.ExitStack() as stack:
+            if self.keyboard:
+                stack.enter_context(self.keyboard.taken())
+            stack.enter_context(self.screen.working())
+            yield
+
+    def run(self, chat: Chat, prompt: str) -> int:
+        """One task, then its exit status."""
+        return self.turn(chat, prompt)
+
+    def converse(self, chat: Chat, line: Any) -> int:
+        """Turns until the user leaves. `line` asks for prompts."""
+        chat.choose, chat.copy = self.choose, self.copy
+        typed = ""
+        while (text := self.next(chat, line, typed)) is not None:
+            try:
+                typed = self.take(chat, text)
+            except EOFError:
+                break
+        return 0
+
+    def next(self, chat: Chat, line: Any, typed: str) -> str | None:
+        """A line typed during the last turn, or what the user types now."""
+        queue = chat.agent.queue
+        return queue.popleft() if queue else line.next(typed or self.typed())
+
+    def typed(self) -> str:
+        """What was typed during the turn and not sent."""
+        if not self.keyboard:
+            return ""
+        text, self.keyboard.line = self.keyboard.line, ""
+        return text
+
+    def take(self, chat: Chat, line: str) -> str:
+        """Do what a line asks for; what comes back stands in the next prompt."""
+        self.last = "prompt"
+        if line.startswith("/") and "/" not in line[1:].split(" ")[0]:
+            self.command(chat, line)
+        elif line.startswith("!"):
+            self.shell(chat, line)
+        else:
+            return self.say(chat, line)
+        return ""
+
+    def say(self, chat: Chat, line: str) -> str:
+        text, notices = mentions.expand(line, chat.root.cwd())
+        for notice in notices:
+            self.put("notice", styled(visible(notice), "dim"))
+        before = len(chat.agent.messages)
+        code = self.turn(chat, text)
+        fresh = [m["role"] for m in chat.agent.messages[before:]]
+        if code not in (0, 130) and fresh in (["user"], ["system", "user"]):
+            chat.agent.rewind(before)  # nothing came of it, so the message goes back to the prompt
+            return line
+        return ""
+
+    def command(self, chat: Chat, line: str) -> None:
+        shown = commands.run(chat, line)
+        rows = shown if isinstance(shown, list) else [styled(visible(shown))]
+        self.put("command", *rows)
+
+    def shell(self, chat: Chat, line: str) -> None:
+        """!command runs it and tells the model, !!command only runs it."""
+        command = line.lstrip("!").strip()
+        with self.at_work(), contextlib.suppress(KeyboardInterrupt), pulse(self.beat):
+            result = chat.work.shell.run(command, chat.settings.max_shell_timeout)
+        self.put("command", styled(visible(result)))
+        if not line.startswith("!!"):
+            chat.attached.append(f"I ran `{command}`:\n{result}")
+
+    def choose(self, title: str, rows: list[str]) -> int | None:
+        """The number of the row that the user picks."""
+        self.put("command", styled(title, "bold"))
+        self.screen.print(
+            *(row(f"{number:>3}  {visible(text)}") for number, text in enumerate(rows, 1))
+        )
+        with contextlib.suppress(EOFError, KeyboardInterrupt, ValueError):
+            chosen = int(input("Number (Enter: none) "))
+            return chosen - 1 if 1 <= chosen <= len(rows) else None
+        return None
+
+    def copy(self, text: str) -> None:
+        """To the clipboard by the terminal itself (OSC 52), so that it works through ssh too."""
+        self.screen.send(f"\x1b]52;c;{base64.b64encode(text.encode()).decode()}\a")

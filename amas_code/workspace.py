@@ -1,0 +1,95 @@
+"""The project as the tools see it, and what the model has read of it."""
+
+import difflib
+import hashlib
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from amas_code.events import Edit, ToolError
+from amas_code.mentions import project_files
+from amas_code.shell import Shell
+
+
+class Seen(NamedTuple):
+    """What the model knows of a file: its bytes then, and how many lines from the top."""
+
+    digest: bytes
+    lines: int
+    of: int
+
+
+class Workspace:
+    """What the tools work on: the project, what the model has read, its commands, its to-do list."""
+
+    def __init__(self, root: Path, shell: Shell, ignore: list[str]):
+        self.root, self.shell, self.ignore = root, shell, ignore
+        self.seen: dict[Path, Seen] = {}
+        self.todo: list[str] = []
+
+    def files(self) -> list[str]:
+        return project_files(self.root, self.ignore)
+
+    def knows(self, path: Path, data: bytes) -> bool:
+        """Whether the model has read something of the file as it is now."""
+        return path in self.seen and self.seen[path].digest == digest(data)
+
+    def knows_all(self, path: Path, data: bytes) -> bool:
+        return self.knows(path, data) and self.seen[path].lines >= self.seen[path].of
+
+    def note(self, path: Path, data: bytes, first: int, last: int, of: int) -> None:
+        """The model was shown these lines."""
+        known = self.seen[path].lines if self.knows(path, data) else 0
+        self.seen[path] = Seen(digest(data), max(known, last) if first <= known + 1 else known, of)
+
+    def landed(self, edits: tuple[Edit, ...]) -> None:
+        """What the model knew of a file it knows still, after its own edit."""
+        for edit in edits:
+            known = self.seen.pop(edit.path, None)
+            if edit.after is not None and (known or edit.before is None):
+                full = known is None or known.lines >= known.of
+                self.seen[edit.path] = Seen(digest(edit.after), int(full), 1)
+
+    def content(self, path: Path) -> bytes:
+        """The bytes of a file, or a clear word on why not."""
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            near = difflib.get_close_matches(os.path.relpath(path, self.root), self.files(), 3, 0.5)
+            hint = (
+                f" Did you mean {' or '.join(near)}?"
+                if near
+                else " list_files shows what there is."
+            )
+            raise ToolError(f"There is no file {shown(path)}.{hint}") from None
+        except IsADirectoryError:
+            raise ToolError(
+                f"{shown(path)} is a directory; list_files shows what is in it."
+            ) from None
+        except OSError as error:
+            raise ToolError(f"{shown(path)} cannot be read: {error.strerror}.") from None
+
+    def present(self, path: Path) -> bytes | None:
+        """The bytes of a file that need not exist."""
+        if path.is_dir():
+            raise ToolError(f"{shown(path)} is a directory.")
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ToolError(f"{shown(path)} cannot be read: {error.strerror}.") from None
+
+
+def digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def absolute(path: str) -> Path:
+    """Where the model means: relative to the working directory, `~` expanded, links kept."""
+    return Path(os.path.abspath(os.path.expanduser(path)))
+
+
+def shown(path: Path) -> str:
+    """A path as the user would write it here."""
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
