@@ -31,7 +31,7 @@ def build(
     front: has show(event), ask(action) and run(chat, prompt)
     complete: a model in place of the one that the settings name
     """
-    from amas_code import permissions, session, tools
+    from amas_code import door, session, tools
     from amas_code.agent import Agent
     from amas_code.checkpoint import Checkpoints
     from amas_code.commands import Chat
@@ -62,14 +62,14 @@ def build(
     chat.compaction = Compaction(complete or model.complete, summarize, chat.window, emit)
 
     def land(action: Any) -> list[str]:
-        op = chat.checkpoints.land(action.edits, f"{tools.change(action.edits)}: {chat.topic()}")
+        op = chat.checkpoints.land(action.edits, f"{door.change(action.edits)}: {chat.topic()}")
         return (
             [f"(not committed: {op.private})"] if op.private and settings.checkpoint_on_edit else []
         )
 
     handlers = tools.handlers(work)
-    carry_out = tools.act(work, handlers, land)
-    carry_out = permissions.asked(carry_out, chat.rules, front.ask)
+    carry_out = door.act(work, handlers, land)
+    carry_out = door.asked(carry_out, chat.rules, front.ask)
     carry_out = guard.watch_calls(carry_out)
     asking = guard.watch_model(chat.compaction.complete)
     chat.agent = Agent(asking, handlers, carry_out, emit, [])

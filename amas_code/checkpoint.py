@@ -9,13 +9,12 @@ from pathlib import Path
 
 from amas_code.events import Edit, ToolError
 from amas_code.gitstore import Conflict, GitError, Repo, merge
-from amas_code.oplog import Change, Log, Op, Record, contents, mode, one_line, told
+from amas_code.landing import Landing
+from amas_code.oplog import Change, Log, Op, Record, contents, mode, one_line
 from amas_code.signals import uninterrupted
 
-__all__ = ["Checkpoints", "Conflict", "Op"]
-
 Ops = list[Op]  # where the method list() hides the type's name
-Lines = list[str]
+Edits = list[Edit]
 
 
 class Checkpoints:
@@ -40,12 +39,11 @@ class Checkpoints:
         with self._alone():
             paths = [self._real(edit.path) for edit in edits]
             changes = [
-                Change(path, edit.before, edit.after, mode(path))
-                for path, edit in zip(paths, edits, strict=True)
+                Change(p, e.before, e.after, mode(p)) for p, e in zip(paths, edits, strict=True)
             ]
             if len(set(paths)) < len(paths):
                 raise ToolError("Two edits of one file: make them one edit.")
-            return self._carry_out("edit", changes, why)
+            return self._landing.carry_out("edit", changes, why, self.session)
 
     def undo(self, n: int = 1) -> Ops:
         """Take back the newest edits, newest first; what the user changed since then stays.
@@ -76,11 +74,7 @@ class Checkpoints:
         if not name or name.isdecimal():
             raise ToolError("Give the checkpoint a name that is not a number.")
         with self._alone():
-            return self._carry_out("mark", [], name)
-
-    def list(self) -> Ops:
-        """All that was carried out, oldest first."""
-        return self._log.ops()
+            return self._landing.carry_out("mark", [], name, self.session)
 
     def squash(self) -> str:
         """Fold the unpushed [amas] commits at the tip of the branch into one; say what was done."""
@@ -97,84 +91,50 @@ class Checkpoints:
             f"/undo are as before; `git branch NAME {old[0][:10]}` keeps the single commits."
         )
 
-    def recover(self) -> Lines:
+    def recover(self) -> list[str]:
         """Finish or take back what a crash cut short; a sentence for the user on each."""
         if not self._log.folder.exists():
             return []
         with self._alone():
             cut_short = [op for op in self._log.records().values() if op["state"] == "intent"]
-            return [self._recover(op) for op in cut_short]
+            return [self._landing.finish(op) for op in cut_short]
 
-    # -- one change, from the intent to the outcome --------------------------------------------
+    def list(self) -> Ops:
+        """All that was carried out, oldest first."""
+        return self._log.ops()
 
-    def _carry_out(self, kind: str, changes: Sequence[Change], why: str, of: str = "") -> Op:
-        """Log the intent, write all or none, commit, log the outcome."""
-        for change in changes:
-            if contents(change.path) != change.before:
-                name = self._name(change.path)
-                raise ToolError(f"{name} changed on disk since it was read; read it again.")
-        files = [(self._name(change.path), *change[1:]) for change in changes]
-        op = self._log.begin(kind, files, why, self.session, of)
-        try:
-            for change in changes:
-                change.put()
-        except (OSError, ToolError) as error:
-            self._drop(op, changes)
-            raise ToolError(f"Nothing was changed, a file cannot be written: {error}") from error
-        return self._settle(op, changes)
+    def changes(self) -> Edits:
+        """What the session's live edits come to, file by file, as the files are now."""
+        live, _ = self._log.stacks(self.session)
+        first: dict[Path, bytes | None] = {}
+        for op in live.values():
+            for change in self._log.changes(op):
+                first.setdefault(change.path, change.before)
+        edits = (Edit(path, before, contents(path)) for path, before in first.items())
+        return [edit for edit in edits if edit.before != edit.after]
 
-    def _settle(self, op: Record, changes: Sequence[Change]) -> Op:
-        commit, private = self._committed(changes, op["why"]) if changes else (None, None)
-        outcome = {"id": op["id"], "state": "done", "commit": commit, "private": private}
-        return told(self._log.add(outcome))
-
-    def _drop(self, op: Record, changes: Sequence[Change]) -> None:
-        for change in changes:
-            if change.is_put():
-                change.put_back()
-        self._log.add({"id": op["id"], "state": "dropped"})
-
-    def _committed(self, changes: Sequence[Change], why: str) -> tuple[str | None, str | None]:
-        """The commit, or why there is none."""
-        if not self.commit:
-            return None, "checkpoint_on_edit is false"
-        try:
-            return self._repo.commit(changes, why), None
-        except GitError as error:
-            return None, str(error)
+    # -- undo and redo -------------------------------------------------------------------------
 
     def _replay(self, steps: Sequence[tuple[str, Record]]) -> Ops:
         """Undo or redo on the files as they are now: all worked out first, then carried out."""
         now: dict[Path, bytes | None] = {}
         plan = []
         for kind, op in steps:
-            changes = [self._replayed(kind, file, now) for file in op["files"]]
+            changes = [self._replayed(kind, change, now) for change in self._log.changes(op)]
             changes = [change for change in changes if change.before != change.after]
-            plan.append((kind, changes, f"{kind}: {op['why']}", op["id"]))
-        return [self._carry_out(*step) for step in plan]
+            plan.append((kind, changes, f"{kind}: {op['why']}", self.session, op["id"]))
+        return [self._landing.carry_out(*step) for step in plan]
 
-    def _replayed(self, kind: str, file: Sequence, now: dict[Path, bytes | None]) -> Change:
-        name, before, after, old_mode = file
-        path = self._real(self.root / name)
-        mine = now[path] if path in now else contents(path)
+    def _replayed(self, kind: str, change: Change, now: dict[Path, bytes | None]) -> Change:
+        path, before, after, old_mode = change
+        mine = now[path] if path in now else contents(self._real(path))
         base, theirs = (after, before) if kind == "undo" else (before, after)
         try:
-            now[path] = merge(mine, self._log.data(base), self._log.data(theirs))
+            now[path] = merge(mine, base, theirs)
         except (Conflict, GitError) as overlap:
-            what = f"Nothing was changed: {name} has changes of yours there"
+            what = f"Nothing was changed: {self._log.name(path)} has changes of yours there"
             raise Conflict(f"{what}.\n{overlap}") from None
         return Change(path, mine, now[path], mode(path) or old_mode)
-
-    def _recover(self, op: Record) -> str:
-        data = self._log.data
-        changes = [Change(self.root / f, data(b), data(a), m) for f, b, a, m in op["files"]]
-        for change in changes:
-            change.sweep()
-        if all(change.is_put() for change in changes):
-            self._settle(op, changes)
-            return f"Finished what a crash had cut short: {op['why']}"
-        self._drop(op, changes)
-        return f"Took back what a crash had cut short: {op['why']}"
 
     # -- where things are ----------------------------------------------------------------------
 
@@ -189,8 +149,12 @@ class Checkpoints:
         aside = self.state / "checkpoints" / f"{self.root.name}-{key}"
         git = self._repo.folder
         if git is None or aside.exists() or not os.access(git, os.W_OK):
-            return Log(aside)
-        return Log(git / "amas")
+            return Log(aside, self.root)
+        return Log(git / "amas", self.root)
+
+    @cached_property
+    def _landing(self) -> Landing:
+        return Landing(self._log, self._repo, self.commit)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -208,7 +172,3 @@ class Checkpoints:
         if real.is_symlink() or (path.is_relative_to(self.root) and real != path):
             raise ToolError(f"{path} is a link or behind one; edit {real.resolve()} itself.")
         return real
-
-    def _name(self, path: Path) -> str:
-        inside = path.is_relative_to(self.root)
-        return path.relative_to(self.root).as_posix() if inside else str(path)

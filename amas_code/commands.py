@@ -43,7 +43,7 @@ class Chat:
         self.copy: Callable[[str], None] = lambda text: None
 
     def turn(self, prompt: str) -> str:
-        """One prompt with what belongs to it: attachments, and first what changes from day to day."""
+        """One prompt with what belongs to it: attachments, and at first where and when we are."""
         if not self.agent.messages:
             self.agent.say({"role": "system", "content": self.system})
             prompt += f"\n\n({self.surroundings()})"

@@ -86,7 +86,9 @@ def run(
         raise GitError("git is not installed") from None
     if done.returncode not in ok:
         said = done.stderr.decode(errors="replace").strip().partition("\n")[0]
-        raise GitError(said.removeprefix("fatal: ") or f"git {args[0]} failed")
+        raise GitError(
+            said.removeprefix("fatal: ").removeprefix("error: ") or f"git {args[0]} failed"
+        )
     return done
 
 

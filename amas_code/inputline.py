@@ -3,6 +3,7 @@
 A leaf of its own because prompt_toolkit is heavy and only a chat needs it.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import Any
 
 from prompt_toolkit import PromptSession, print_formatted_text
 from prompt_toolkit.completion import Completer, Completion
+from prompt_toolkit.filters import Condition, is_searching
 from prompt_toolkit.formatted_text import FormattedText
-from prompt_toolkit.history import FileHistory
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.styles import Style
 
-from amas_code.mentions import best, typed_mention
+from amas_code.mentions import best, index, mention, typed_mention
+from amas_code.visible import visible
 
 TWICE = 2.0  # seconds within which a second Ctrl-C quits
 LEAVING = "Ctrl-C again, or Ctrl-D, leaves."
@@ -29,21 +32,43 @@ class Names(Completer):
 
     def __init__(self, commands: dict[str, str], files: Callable[[], list[str]]):
         self.commands, self.files = commands, files
-        self.known: list[str] = []
-        self.read = 0.0
+        self.known, self.read = "", 0.0
 
     def get_completions(self, document: Any, event: Any) -> Iterable[Completion]:
         before = document.text_before_cursor
-        if before.startswith("/") and " " not in before and "\n" not in before:
+        if command_begun(before):
             for name, about in self.commands.items():
                 if name.startswith(before[1:]):
                     yield Completion(f"/{name}", -len(before), display_meta=about)
         elif (typed := typed_mention(before)) is not None:
             if time.monotonic() - self.read > 10.0:  # the list of files, again now and then
-                self.known, self.read = self.files(), time.monotonic()
+                names = [name for name in self.files() if visible(name) == name]
+                self.known, self.read = index(names), time.monotonic()
             for name in best(self.known, typed):
-                quoted = f'"{name}"' if " " in name else name
-                yield Completion(quoted, -len(typed))
+                yield Completion(mention(name), -len(typed))
+
+
+class Kept(FileHistory):
+    """The prompts of all chats. A full disk costs the history, not the chat."""
+
+    def store_string(self, string: str) -> None:
+        with contextlib.suppress(OSError):
+            super().store_string(string)
+
+
+def kept(path: Path) -> History:
+    """The history in this file, or in memory where it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.touch(mode=0o600)
+    except OSError:
+        return InMemoryHistory()
+    return Kept(str(path))
+
+
+def command_begun(before: str) -> bool:
+    """Whether a slash command is being typed, and not yet what comes after it."""
+    return before.startswith("/") and " " not in before and "\n" not in before
 
 
 class InputLine:
@@ -58,13 +83,12 @@ class InputLine:
         typed: Callable[[], None],
         next_mode: Callable[[], None],
     ):
-        history.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        history.touch(mode=0o600)
         self.next_mode, self.interrupted = next_mode, 0.0
+        self.above = ""  # an empty line sets a prompt off from what came before it
         self.session: PromptSession = PromptSession(
-            history=FileHistory(str(history)),
+            history=kept(history),
             completer=Names(commands, files),
-            complete_while_typing=True,
+            complete_while_typing=Condition(self.completing),
             key_bindings=self.bindings(),
             bottom_toolbar=lambda: FormattedText([("class:dim", " " + status())]),
             style=STYLE,
@@ -76,10 +100,15 @@ class InputLine:
         )
         self.session.default_buffer.on_text_changed += lambda buffer: typed()
 
+    def completing(self) -> bool:
+        """Only then is room kept for the menu; else the bottom line is close to the prompt."""
+        before = self.session.default_buffer.document.text_before_cursor
+        return command_begun(before) or typed_mention(before) is not None
+
     def bindings(self) -> KeyBindings:
         keys = KeyBindings()
 
-        @keys.add("enter")
+        @keys.add("enter", filter=~is_searching)
         def send(event: Any) -> None:
             buffer = event.current_buffer
             if buffer.document.char_before_cursor == "\\":
@@ -92,7 +121,7 @@ class InputLine:
         def newline(event: Any) -> None:
             event.current_buffer.insert_text("\n")
 
-        @keys.add("c-g")
+        @keys.add("c-g", filter=~is_searching)
         def editor(event: Any) -> None:
             event.current_buffer.open_in_editor()
 
@@ -107,8 +136,8 @@ class InputLine:
         """The next prompt, `typed` standing in it already."""
         while True:
             try:
-                text = self.session.prompt(FormattedText([("class:mark", "› ")]), default=typed)
-                return text.strip()
+                mark, self.above = [("", self.above), ("class:mark", "› ")], "\n"
+                return self.session.prompt(FormattedText(mark), default=typed).strip()
             except EOFError:
                 return None
             except KeyboardInterrupt:

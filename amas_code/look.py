@@ -20,11 +20,21 @@ def styled(text: str, style: str = "") -> Any:
     return Text(text, style)
 
 
-def row(text: str, style: str = "", end: bool = False) -> Any:
-    """Text that takes one row, cut to fit; with `end` it is the beginning that goes."""
+def row(text: str, style: str = "") -> Any:
+    """Text that takes one row, cut to fit."""
     from rich.text import Text
 
-    return Text(text[-400:] if end else text[:1000], style, overflow="ellipsis", no_wrap=True)
+    return Text(text[:1000], style, overflow="ellipsis", no_wrap=True)
+
+
+def end_row(text: str, style: str, width: int) -> Any:
+    """The last words of a text that grows, in one row of so many columns."""
+    from rich.cells import cell_len
+
+    end = " ".join(visible(text[-2 * width :], "\n\t").split())
+    while cell_len(end) > width:
+        end = end[1:]
+    return row(end, style)
 
 
 def announced(message: dict) -> dict[str, Action]:

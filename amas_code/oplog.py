@@ -21,8 +21,6 @@ from amas_code.edits import write
 from amas_code.events import ToolError
 
 Record = dict[str, Any]  # id, kind, session, why, time, of, files, state; later commit, private
-
-
 Records = dict[str, Record]  # by id, oldest first
 
 
@@ -89,8 +87,8 @@ class Log:
     line is left out. What was appended has reached the disk. Only who holds the lock may append.
     """
 
-    def __init__(self, folder: Path):
-        self.folder, self._file = folder, folder / "log.jsonl"
+    def __init__(self, folder: Path, root: Path):
+        self.folder, self.root, self._file = folder, root, folder / "log.jsonl"
         self._records = Records()
         self._known = 0  # so many bytes of the file are in _records
 
@@ -102,9 +100,12 @@ class Log:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield file.fileno()
 
-    def begin(self, kind: str, files: Sequence[tuple], why: str, session: str, of: str) -> Record:
-        """Log what is about to change. `files`: name, before, after and mode of each."""
-        kept = [(name, self._keep(old), self._keep(new), bits) for name, old, new, bits in files]
+    def begin(
+        self, kind: str, changes: Sequence[Change], why: str, session: str, of: str
+    ) -> Record:
+        """Log what is about to change. `of`: the op that is undone or redone."""
+        keep = self._keep
+        kept = [(self.name(c.path), keep(c.before), keep(c.after), c.mode) for c in changes]
         id = str(len(self.records()) + 1)
         op: Record = {"id": id, "kind": kind, "session": session, "of": of}
         op |= {"why": one_line(why), "time": time.time(), "files": kept, "state": "intent"}
@@ -138,12 +139,13 @@ class Log:
         """
         live, undone = Records(), Records()
         for id, op in self.records().items():
-            match op["state"] == "done" and op["kind"]:
+            match op["kind"] if op["state"] == "done" else "":
                 case "edit":
                     live[id] = op
                     undone = {i: o for i, o in undone.items() if o["session"] != op["session"]}
                 case "undo":
-                    undone[op["of"]] = live.pop(op["of"])
+                    undone[op["of"]] = self._records[op["of"]]
+                    live.pop(op["of"], None)
                 case "redo":
                     live[op["of"]] = self._records[op["of"]]
                     undone.pop(op["of"], None)
@@ -167,8 +169,15 @@ class Log:
             raise ToolError(f"No checkpoint is called {ref}; /checkpoint list shows them.")
         return ids[-1]
 
-    def data(self, name: str | None) -> bytes | None:
-        return None if name is None else zlib.decompress((self.folder / name).read_bytes())
+    def changes(self, op: Record) -> list[Change]:
+        data = self._data
+        return [
+            Change(self.root / f, data(old), data(new), bits) for f, old, new, bits in op["files"]
+        ]
+
+    def name(self, path: Path) -> str:
+        inside = path.is_relative_to(self.root)
+        return path.relative_to(self.root).as_posix() if inside else str(path)
 
     def _keep(self, data: bytes | None) -> str | None:
         """Store bytes, once however often they come. Returns their name."""
@@ -178,6 +187,9 @@ class Log:
         if not path.exists():
             write(path, zlib.compress(data))
         return path.name
+
+    def _data(self, name: str | None) -> bytes | None:
+        return None if name is None else zlib.decompress((self.folder / name).read_bytes())
 
 
 def told(op: Record, live: bool = True) -> Op:

@@ -1,11 +1,10 @@
 """Decides what may happen unasked. One pure function, and the wrapper that keeps to it."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from amas_code.events import Action, Refused
+from amas_code.events import Action
 
 HARMLESS_RUNS = ("shell_output", "shell_stop")  # they touch only what a question allowed to start
 ASK_ALWAYS = (
@@ -67,19 +66,3 @@ def within(path: Path, root: Path | None) -> bool:
 
 def real(path: Path) -> Path:
     return Path(os.path.realpath(path))
-
-
-def asked(
-    carry_out: Callable[[Action], str],
-    rules: Callable[[], Rules],
-    ask: Callable[[Action], str],
-) -> Callable[[Action], str]:
-    """The same door with the rules, then the user, before it. ask: "" to go ahead, or why not."""
-
-    def checked(action: Action) -> str:
-        verdict = decide(action, rules())
-        if verdict != "allow" and (no := ask(action) if verdict == "ask" else verdict):
-            raise Refused(f"Refused: {no}.")
-        return carry_out(action)
-
-    return checked

@@ -14,11 +14,21 @@ class Places(NamedTuple):
 
 
 def ours(env: Mapping[str, str] = os.environ) -> Places:
-    home = Path(env.get("HOME") or Path.home())
+    home = home_directory(env)
     return Places(
-        Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "amas",
-        Path(env.get("XDG_STATE_HOME") or home / ".local/state") / "amas",
+        absolute(env.get("XDG_CONFIG_HOME"), home / ".config") / "amas",
+        absolute(env.get("XDG_STATE_HOME"), home / ".local/state") / "amas",
     )
+
+
+def home_directory(env: Mapping[str, str] = os.environ) -> Path:
+    """The user's home; / where neither the environment nor the system knows one."""
+    return absolute(env.get("HOME"), absolute(os.path.expanduser("~"), Path("/")))
+
+
+def absolute(path: str | None, otherwise: Path) -> Path:
+    """The path, unless it is missing or relative (as XDG wants those passed over)."""
+    return Path(path) if path and os.path.isabs(path) else otherwise
 
 
 def project_root(directory: Path) -> Path:

@@ -1,5 +1,6 @@
 """Draws on the terminal: text that stays, a live area below it, and the keys typed meanwhile."""
 
+import base64
 import codecs
 import contextlib
 import os
@@ -15,20 +16,24 @@ from amas_code.visible import visible
 SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)", re.DOTALL)  # arrows and the like
 PASTED = re.compile(r"\x1b\[20[01]~")
 HIDE, SHOW, DOWN = "\x1b[?25l", "\x1b[?25h", "\x1b[J"  # cursor off, on; erase from it down
+CUT, WRAP = "\x1b[?7l", "\x1b[?7h"  # what a row has no room for is cut off, goes on below
 
 
 class Screen:
     """Prints above a live area of a few rows, which is redrawn in place.
 
     The cursor rests where the live area begins, so that after a resize everything below it can be
-    erased without knowing how the terminal has wrapped it. Without a terminal nothing is live.
+    erased without knowing how the terminal has wrapped it. A live row is cut where the terminal
+    thinks that it is full, since terminals disagree on how wide an emoji is. Nothing is live
+    without a terminal, nor between turns.
     """
 
     def __init__(self, console: Any):
         self.console = console  # of rich
         self.live = console.is_terminal and not console.is_dumb_terminal
         self.rows: list[str] = []
-        self.busy = False  # a pulse must not draw into the middle of a drawing
+        self.size, self.at_work = console.size, False
+        self.busy = False  # a pulse must not draw into the middle of a drawing, its own included
 
     @property
     def third(self) -> int:
@@ -50,54 +55,64 @@ class Screen:
 
     def print(self, *things: Any) -> None:
         """Text that stays, above the live area."""
-        text = self.render(*things)
-        if not self.live:
-            self.send(text)
-        else:
-            self.send("\r" + DOWN + text + self.drawn())
+        with self.alone():
+            text = self.render(*things)
+            self.send("\r" + DOWN + text + self.drawn() if self.live else text)
 
     def prompt(self, thing: Any) -> None:
         """Text that what comes next stands behind, the cursor shown."""
-        self.send("\r" + DOWN + self.render(thing).rstrip("\n") + SHOW)
+        with self.alone():
+            text = self.render(thing).rstrip("\n")
+            self.send(f"\r{DOWN}{text}{SHOW}" if self.live else text)
 
     def draw(self, *things: Any) -> None:
         """Make these the live area; nothing clears it."""
-        if not self.live:
+        if not (self.live and self.at_work):
             return
-        width = self.console.width - 1  # a full row would wrap
-        rows = self.render(*things, width=width).split("\n")[:-1] if things else []
-        self.rows = rows[-(self.console.height - 2) :]
-        self.send(self.drawn())
+        with self.alone():
+            self.size = self.console.size
+            width = self.size.width - 1  # a full row would wrap
+            rows = self.render(*things, width=width).split("\n")[:-1] if things else []
+            self.rows = rows[-max(self.size.height - 2, 1) :]
+            self.send(self.drawn())
 
     def drawn(self) -> str:
-        rows = "\x1b[K\r\n".join(self.rows) + "\x1b[K" if self.rows else ""
+        if self.console.size != self.size:  # drawn for another size; the next pulse draws anew
+            self.rows = []
+        rows = CUT + "\x1b[K\r\n".join(self.rows) + "\x1b[K" + WRAP if self.rows else ""
         up = f"\x1b[{len(self.rows) - 1}A" if len(self.rows) > 1 else ""
         return f"\r{rows}{DOWN}{up}\r"
 
     def send(self, text: str) -> None:
-        """Write in one piece. Re-entrant calls from a pulse are held off by `busy`."""
-        was, self.busy = self.busy, True
-        try:
+        """Write in one piece."""
+        with self.alone():
             self.console.file.write(text)
             self.console.file.flush()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold off a pulse that comes while we draw: a drawing inside a drawing would garble both."""
+        was, self.busy = self.busy, True
+        try:
+            yield
         finally:
             self.busy = was
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
         """The cursor hidden while we draw, everything put back after."""
-        if self.live:
-            self.send(HIDE)
+        self.at_work = True
+        self.send(HIDE if self.live else "")
         try:
             yield
         finally:
-            if self.live:
-                self.rows = []
-                self.send("\r" + DOWN + SHOW)
+            self.at_work, self.rows = False, []
+            self.send(f"\r{DOWN}{SHOW}" if self.live else "")
 
-    def bell(self) -> None:
+    def copy(self, text: str) -> None:
+        """To the clipboard by the terminal itself (OSC 52), so that it works through ssh too."""
         if self.live:
-            self.send("\a")
+            self.send(f"\x1b]52;c;{base64.b64encode(text.encode()).decode()}\a")
 
 
 class Keyboard:
@@ -161,12 +176,14 @@ class Keyboard:
                 return typed.lower()[0]
 
     def ask(self, question: str) -> str:
-        """One line of text, edited the plain way."""
+        """One line of text, edited the plain way; "" for Ctrl-D."""
         mode = termios.tcgetattr(self.fd)
         mode[3] |= termios.ECHO | termios.ICANON
         termios.tcsetattr(self.fd, termios.TCSADRAIN, mode)
         try:
             return input(question).strip()
+        except EOFError:
+            return ""
         finally:
             mode[3] &= ~(termios.ECHO | termios.ICANON)
             termios.tcsetattr(self.fd, termios.TCSADRAIN, mode)

@@ -207,7 +207,8 @@ class Process:
             if left:
                 _kill(self._popen.pid, signal.SIGKILL)
             with closing(self):
-                self.follow(MOMENT, until=self.done)
+                wait = DEATH if left else MOMENT
+                self.follow(wait, until=lambda: self.silent() and self.gone())
         return left
 
     def ending(self) -> str:
@@ -327,4 +328,5 @@ HEAD, TAIL = 10_000, 20_000  # characters the model gets of an output
 TICK = 0.05  # seconds, like all that follow: how often we look whether the command has exited
 MOMENT = 0.15  # for what is still on its way
 GRACE = 1.5  # between SIGTERM and SIGKILL
+DEATH = 0.4  # what SIGKILL may take on a busy machine
 FIRST_WORDS = 0.5  # a server that cannot start says so within this

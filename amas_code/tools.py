@@ -9,7 +9,7 @@ from functools import partial
 
 from amas_code import search
 from amas_code.edits import decode, encode_like, replace
-from amas_code.events import Action, Edit, ToolError
+from amas_code.events import Edit, ToolError
 from amas_code.schema import schema
 from amas_code.workspace import Workspace, absolute, shown
 
@@ -138,7 +138,7 @@ def edit_file(
     found = replace(
         before, old_str, new_str, replace_all, shown(file), not work.knows(file, before)
     )
-    places = "" if found.count == 1 else f"{found.count} places, "
+    places = "" if found.places == 1 else f"{found.places} places, "
     note = f"{places}lines {found.lines[0]}-{found.lines[1]}"
     if found.level != "exact":
         note += f"; not an exact match, allowed for: {found.level}"
@@ -179,31 +179,6 @@ def shell_stop(work: Workspace, id: str) -> str:
     id: as shell_command gave it
     """
     return work.shell.stop(id)
-
-
-def act(work: Workspace, handlers: dict[str, Callable], land: Callable) -> Callable[[Action], str]:
-    """The innermost door: lands the edits, or calls the tool."""
-
-    def carry_out(action: Action) -> str:
-        if action.kind != "edit":
-            return str(handlers[action.name](**action.args))
-        remark = land(action)
-        work.landed(action.edits)
-        return "\n".join([*(done(edit) for edit in action.edits), *remark])
-
-    return carry_out
-
-
-def done(edit: Edit) -> str:
-    verb = "Deleted" if edit.after is None else "Created" if edit.before is None else "Changed"
-    return f"{verb} {shown(edit.path)}" + (f" ({edit.note})" if edit.note else "") + "."
-
-
-def change(edits: tuple[Edit, ...]) -> str:
-    """Edits in a few words, as a commit's subject begins."""
-    first = edits[0]
-    verb = "delete" if first.after is None else "create" if first.before is None else "edit"
-    return f"{verb} {', '.join(shown(edit.path) for edit in edits)}"
 
 
 READ = (read_file, list_files, glob_files, search_files, todo_read, todo_write)

@@ -1,26 +1,21 @@
 """The terminal front: turns, questions, and the prompt between them."""
 
-import base64
 import contextlib
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from amas_code import commands, look, mentions
 from amas_code.commands import Chat
 from amas_code.events import Action
-from amas_code.look import row, styled
+from amas_code.look import styled
+from amas_code.questions import choose, question
 from amas_code.screen import Keyboard
 from amas_code.signals import pulse
 from amas_code.view import View
 from amas_code.visible import visible
-
-CHOICES = {
-    "edit": {"y": "yes", "n": "no, and why", "a": "all edits from now on", "d": "the whole diff"},
-    "run": {"y": "yes", "n": "no, and why", "a": "always this very command"},
-    "read": {"y": "yes", "n": "no, and why"},
-}
 
 
 class Terminal(View):
@@ -54,39 +49,20 @@ class Terminal(View):
             return self.chat.nobody(action)
         self.listen(self.keyboard)
         self.asking = True
-        self.screen.draw()
         self.bell()
         try:
-            return self.question(action, self.keyboard)
+            key, why = question(self, self.keyboard, action)
         finally:
             self.asking, self.last, self.since = False, "question", time.monotonic()
+        if key == "a":
+            self.always(action)
+        return why if key == "n" else ""
 
-    def question(self, action: Action, keyboard: Keyboard) -> str:
-        choices = CHOICES[action.kind]
-        if action.kind != "edit":
-            self.put("question", styled(look.call_text(action), "bold"))
-        asked = "Go ahead? " + " · ".join(f"{key} {what}" for key, what in choices.items())
-        while True:
-            self.screen.prompt(styled(f"{asked} ", "yellow"))
-            key = keyboard.key("".join(choices))
-            self.screen.send(f"{key}\r\n")
-            match key:
-                case "y":
-                    return ""
-                case "a":
-                    return self.always(action)
-                case "n":
-                    why = visible(keyboard.ask("Why not? (Enter: no reason) "), "")
-                    return f"the user said no{': ' + why if why else ''}"
-            for edit in action.edits:
-                self.screen.print("", *look.diff(edit, 1_000_000))
-
-    def always(self, action: Action) -> str:
+    def always(self, action: Action) -> None:
         if action.kind == "edit":
             self.chat.settings.mode = "auto-edit"
         elif "command" in action.args:
             self.chat.settings.allow.append(action.args["command"])
-        return ""
 
     def bell(self) -> None:
         if time.monotonic() - self.began > self.chat.settings.bell_after:
@@ -120,7 +96,7 @@ class Terminal(View):
 
     def converse(self, chat: Chat, line: Any) -> int:
         """Turns until the user leaves. `line` asks for prompts."""
-        chat.choose, chat.copy = self.choose, self.copy
+        chat.choose, chat.copy = partial(choose, self), self.screen.copy
         typed = ""
         while (text := self.next(chat, line, typed)) is not None:
             try:
@@ -177,18 +153,3 @@ class Terminal(View):
         self.put("command", styled(visible(result)))
         if not line.startswith("!!"):
             chat.attached.append(f"I ran `{command}`:\n{result}")
-
-    def choose(self, title: str, rows: list[str]) -> int | None:
-        """The number of the row that the user picks."""
-        self.put("command", styled(title, "bold"))
-        self.screen.print(
-            *(row(f"{number:>3}  {visible(text)}") for number, text in enumerate(rows, 1))
-        )
-        with contextlib.suppress(EOFError, KeyboardInterrupt, ValueError):
-            chosen = int(input("Number (Enter: none) "))
-            return chosen - 1 if 1 <= chosen <= len(rows) else None
-        return None
-
-    def copy(self, text: str) -> None:
-        """To the clipboard by the terminal itself (OSC 52), so that it works through ssh too."""
-        self.screen.send(f"\x1b]52;c;{base64.b64encode(text.encode()).decode()}\a")

@@ -8,6 +8,7 @@ from amas_code.events import Action
 from amas_code.look import row, styled
 from amas_code.markdown import Stream, renderable
 from amas_code.screen import Screen
+from amas_code.signals import uninterrupted
 from amas_code.visible import visible
 
 FOLDED = 24  # rows of a diff shown unasked
@@ -38,6 +39,11 @@ class View:
         self.since = time.monotonic()
 
     def show(self, event: Any) -> None:
+        """Show it whole: a Ctrl-C or a pulse halfway would lose text that is no longer live."""
+        with uninterrupted():
+            self.take_in(event)
+
+    def take_in(self, event: Any) -> None:
         match event:
             case events.Asked():
                 self.begin()
@@ -96,13 +102,13 @@ class View:
 
     def draw(self) -> None:
         """The live area: the unfinished block, a running command's last lines, what was typed."""
+        if not (self.screen.live and self.screen.at_work):
+            return
         things: list[Any] = []
         if block := self.stream.live():
             things += self.screen.rows_of(renderable(block, self.screen.console.width - 1))
         elif self.thought:
-            things.append(
-                row(visible(self.thought[-400:], "").replace("␊", " "), "dim italic", end=True)
-            )
+            things.append(look.end_row(self.thought, "dim italic", self.screen.console.width - 1))
         lines = visible(self.output).rstrip("\n").split("\n")
         things += [row(f"    {line}", "dim") for line in lines[-self.screen.third :] if line]
         what = (

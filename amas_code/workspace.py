@@ -20,7 +20,7 @@ class Seen(NamedTuple):
 
 
 class Workspace:
-    """What the tools work on: the project, what the model has read, its commands, its to-do list."""
+    """What the tools work on: the project, what the model has read, its commands, its list."""
 
     def __init__(self, root: Path, shell: Shell, ignore: list[str]):
         self.root, self.shell, self.ignore = root, shell, ignore

@@ -36,6 +36,11 @@ def eventually(condition, seconds=20):
         time.sleep(0.02)
 
 
+def assert_gone(pids):
+    assert pids
+    eventually(lambda: not any(alive(pid) for pid in pids))
+
+
 def pids(text):
     return [int(word) for word in re.findall(r"^\d+$", text, re.M)]
 
@@ -137,13 +142,13 @@ def test_a_timeout_returns_what_was_printed_and_what_to_do(shell):
 def test_a_timeout_takes_the_whole_tree(shell):
     result = shell.run("echo $$; sh -c 'sleep 1000 & echo $!; wait' & wait", timeout=1)
     assert len(pids(result)) == 2
-    assert not any(alive(pid) for pid in pids(result))
+    assert_gone(pids(result))
 
 
 def test_a_command_that_ignores_sigterm_dies_too(shell):
     result = shell.run("trap '' TERM; echo $$; while :; do sleep 1; done", timeout=1)
     assert "timed out" in result
-    assert not alive(*pids(result))
+    assert_gone(pids(result))
 
 
 def test_a_command_may_say_goodbye_on_timeout(shell):
@@ -165,13 +170,13 @@ def test_a_command_does_not_wait_for_what_it_left_running(shell):
     result = shell.run("sleep 1000 & echo $!")
     assert "(exit status 0" in result
     assert "background=true" in result
-    assert not alive(*pids(result))
+    assert_gone(pids(result))
 
 
 def test_what_is_left_running_silently_is_ended_too(shell):
     result = shell.run("sleep 1000 >/dev/null 2>&1 & echo $!")
     assert "what it left running was ended" in result
-    assert not alive(*pids(result))
+    assert_gone(pids(result))
 
 
 def test_the_last_words_of_a_helper_are_waited_for(shell):
@@ -196,7 +201,7 @@ except KeyboardInterrupt:
         eventually(lambda: written.exists() and len(written.read_text().split()) == 2)
         child.send_signal(signal.SIGINT)
         assert child.communicate(timeout=30)[0] == "interrupted\n"
-    assert not any(alive(int(pid)) for pid in written.read_text().split())
+    assert_gone(written.read_text().split())
 
 
 def test_a_front_that_breaks_leaves_no_command_behind(tmp_path):
@@ -205,7 +210,7 @@ def test_a_front_that_breaks_leaves_no_command_behind(tmp_path):
 
     with pytest.raises(RuntimeError) as broken:
         Shell(show=break_down).run("echo $$; sleep 1000")
-    assert not alive(*pids(str(broken.value)))
+    assert_gone(pids(str(broken.value)))
 
 
 # --- output of any size and kind --------------------------------------------------------------
@@ -269,7 +274,7 @@ def test_a_background_command_is_started_listed_read_and_stopped(shell):
     text = read_until(shell, "1", "one", started)
     assert "background command 1: exit status 143 (SIGTERM)" in shell.stop("1")
     assert shell.running() == []
-    assert not alive(*pids(text))
+    assert_gone(pids(text))
 
 
 def test_only_what_is_new_is_read(shell, tmp_path):
@@ -328,14 +333,14 @@ def test_what_a_background_command_leaves_running_still_counts_as_running(shell)
     text = read_until(shell, "1", "\n", shell.start("sleep 1000 & echo $!"))
     assert shell.running() == [("1", "sleep 1000 & echo $!")]
     shell.stop("1")
-    assert not alive(*pids(text))
+    assert_gone(pids(text))
 
 
 def test_stopping_ends_what_ignores_sigterm(shell):
     text = shell.start("trap '' TERM; echo $$; while :; do sleep 1; done")
     text = read_until(shell, "1", "\n(background", text)
     assert "exit status 137 (SIGKILL)" in shell.stop("1")
-    assert not alive(*pids(text))
+    assert_gone(pids(text))
 
 
 def test_the_last_words_after_stop_are_read(shell, tmp_path):
@@ -353,7 +358,7 @@ def test_nothing_survives_close(tmp_path, monkeypatch):
     shell.close()
     assert shell.running() == []
     assert len(pids("\n".join(texts))) == 4
-    assert not any(alive(pid) for pid in pids("\n".join(texts)))
+    assert_gone(pids("\n".join(texts)))
 
 
 def test_background_commands_die_when_amas_is_killed(tmp_path):
@@ -370,7 +375,7 @@ input()
         written = tmp_path / "pids"
         eventually(lambda: written.exists() and len(written.read_text().split()) == 2)
         child.kill()
-    eventually(lambda: not any(alive(int(pid)) for pid in written.read_text().split()))
+    assert_gone(written.read_text().split())
 
 
 def test_the_project_has_no_say_in_how_background_commands_are_kept(shell, tmp_path):

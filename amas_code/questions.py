@@ -1,0 +1,47 @@
+"""Asks the user: whether something may happen, or which of several it is to be."""
+
+import contextlib
+
+from amas_code import look
+from amas_code.events import Action
+from amas_code.look import row, styled
+from amas_code.screen import Keyboard
+from amas_code.view import View
+from amas_code.visible import visible
+
+CHOICES = {
+    "edit": {"y": "yes", "n": "no, and why", "a": "all edits from now on", "d": "the whole diff"},
+    "run": {"y": "yes", "n": "no, and why", "a": "always this very command"},
+    "read": {"y": "yes", "n": "no, and why"},
+}
+
+
+def question(view: View, keyboard: Keyboard, action: Action) -> tuple[str, str]:
+    """The key that the user chose, and with "n" what the model is told."""
+    view.screen.draw()
+    choices = CHOICES[action.kind]
+    if action.kind != "edit":
+        view.put("question", styled(look.call_text(action), "bold"))
+    asked = "Go ahead? " + " · ".join(f"{key} {what}" for key, what in choices.items())
+    while True:
+        view.screen.prompt(styled(f"{asked} ", "yellow"))
+        key = keyboard.key("".join(choices))
+        view.screen.send(f"{key}\r\n")
+        if key != "d":
+            break
+        for edit in action.edits:
+            view.screen.print("", *look.diff(edit, 1_000_000))
+    why = visible(keyboard.ask("Why not? (Enter: no reason) "), "") if key == "n" else ""
+    return key, f"the user said no{': ' + why if why else ''}"
+
+
+def choose(view: View, title: str, rows: list[str]) -> int | None:
+    """The number of the row that the user picks, from 0."""
+    view.put("command", styled(title, "bold"))
+    view.screen.print(
+        *(row(f"{number:>3}  {visible(text)}") for number, text in enumerate(rows, 1))
+    )
+    with contextlib.suppress(EOFError, KeyboardInterrupt, ValueError):
+        chosen = int(input("Number (Enter: none) "))
+        return chosen - 1 if 1 <= chosen <= len(rows) else None
+    return None
