@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from amas_code import events
-from amas_code.events import Action, Cut, ToolError
+from amas_code.events import Action, Cut, Refused, ToolError
 from amas_code.schema import fitted, schema
 from amas_code.signals import uninterrupted
 from amas_code.tools import kind
@@ -73,6 +73,8 @@ class Agent:
         """Do one tool call. Whatever goes wrong is told to the model, which goes on from there."""
         try:
             result, ok = self.carry_out(self.propose(call)), True
+        except Refused as refused:
+            result, ok = f"Refused: {refused}.", False
         except ToolError as error:
             result, ok = f"Error: {error}", False
         except Exception as error:  # the one broad catch: no tool ends the chat

@@ -1,6 +1,5 @@
 """The command line, and build(): the only place that knows every part and puts them together."""
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +9,8 @@ import click
 
 from amas_code import __version__
 
-EPILOG = """Commands: demo, config, resume [ID], undo [N], redo [N], checkpoint [list|restore ID]. A
-first word that is one of these, with what it takes, is the command; `amas -- undo` is a task.
-Each option is also read from the environment, such as AMAS_MAX_TURNS."""
-FORMATS, MODES = ("text", "json", "stream-json"), ("ask", "auto-edit", "plan")
-FOLDER = click.Path(exists=True, file_okay=False)
+FORMATS = click.Choice(("text", "json", "stream-json"))
+FOLDER, MODES = click.Path(exists=True, file_okay=False), click.Choice(("ask", "auto-edit", "plan"))
 SUBCOMMANDS = ("demo", "config", "resume", "undo", "redo", "checkpoint")
 
 
@@ -51,7 +47,8 @@ def build(
         if isinstance(event, Usage | Notice):
             emit(event)
 
-    chat = Chat(settings, keyring, root, places, (Path(__file__).parent / "prompt.md").read_text())
+    system = (Path(__file__).parent / "prompt.md").read_text(encoding="utf-8")
+    chat = Chat(settings, keyring, root, places, system)
     shell = Shell(lambda chunk: emit(Output(chunk)), settings.max_shell_timeout)
     chat.work = work = tools.Workspace(root, shell, settings.ignore)
     chat.journal = session.Journal(session.place(root, places.state), emit)
@@ -63,9 +60,8 @@ def build(
 
     def land(action: Any) -> list[str]:
         op = chat.checkpoints.land(action.edits, f"{door.change(action.edits)}: {chat.topic()}")
-        return (
-            [f"(not committed: {op.private})"] if op.private and settings.checkpoint_on_edit else []
-        )
+        why = op.private if settings.checkpoint_on_edit else None
+        return [f"(not committed: {why})"] if why else []
 
     handlers = tools.handlers(work)
     carry_out = door.act(work, handlers, land)
@@ -79,51 +75,65 @@ def build(
     return chat
 
 
-@click.command(epilog=EPILOG)
+@click.command(context_settings={"auto_envvar_prefix": "AMAS"})
 @click.argument("words", nargs=-1, metavar="[TASK]")
 @click.option("-p", "--print", is_flag=True, help="Only the answer on stdout.")
-@click.option("--output-format", type=click.Choice(FORMATS), default="text", help="For programs.")
+@click.option("--output-format", type=FORMATS, default="text", help="For programs.")
 @click.option("-m", "--model", help="Such as anthropic/claude-sonnet-5, ollama_chat/qwen3.")
 @click.option("-c", "--continue", is_flag=True, help="Go on with the last session.")
 @click.option("-r", "--resume", metavar="ID", help="Go on with this session.")
 @click.option("-C", "directory", metavar="DIR", type=FOLDER, help="Work there.")
-@click.option("--mode", type=click.Choice(MODES), help="What happens unasked.")
+@click.option("--mode", type=MODES, allow_from_autoenv=False, help="What happens unasked.")
 @click.option("--yes", is_flag=True, help="The same as --mode auto-edit.")
 @click.option("--allow", multiple=True, allow_from_autoenv=False, help="This command may run.")
 @click.option("--trust", is_flag=True, help="The project's own settings may count.")
 @click.option("--max-turns", type=click.IntRange(1), help="Most requests to the model in a turn.")
 @click.option("--max-cost", type=click.FloatRange(0), metavar="USD", help="Most dollars in all.")
 @click.option("--max-time", type=click.FloatRange(0), metavar="S", help="Most seconds in a turn.")
-@click.version_option(__version__, prog_name="amas")
-def task(words: tuple[str, ...], directory: str | None, yes: bool, **options: Any) -> None:
-    """A coding agent for the terminal. Without TASK it is a chat."""
-    os.chdir(directory or ".")
-    names = ("print", "output_format", "continue", "resume", "trust")
-    flags = {name: options.pop(name) for name in names}
-    options["mode"] = options["mode"] or ("auto-edit" if yes else None)
-    from amas_code import startup
+@click.version_option(__version__, prog_name="amas", allow_from_autoenv=False)
+@click.pass_obj
+def task(call: list[str], words: tuple[str, ...], **options: Any) -> None:
+    """A coding agent for the terminal. Without TASK it is a chat.
 
-    sys.exit(startup.start(build, " ".join(words), options, flags))
+    \b
+    Commands: demo, config, resume [ID], undo [N], redo [N],
+    checkpoint [list|restore ID]. A first word that is one of these, with
+    what it takes, is the command; `amas -- undo` is a task. Each option is
+    also read from the environment, such as AMAS_MAX_TURNS.
+    """
+    from amas_code import startup, subcommands
+
+    startup.begin(options["directory"])
+    if call:
+        return subcommands.run(call, build, options)
+    sys.exit(startup.start(build, " ".join(words), options))
 
 
-def leading(args: list[str]) -> tuple[dict, list[str]]:
-    """The options before the first word, and that word with all that follows."""
-    context = task.make_context(
-        "amas", list(args), allow_interspersed_args=False, resilient_parsing=True
-    )
-    return context.params, list(context.params["words"] or ())
+def parsed(args: list[str], **how: bool) -> dict:
+    """The options and words as far as they can be understood."""
+    return task.make_context("amas", [*args], None, resilient_parsing=True, **how).params
+
+
+def subcommand(args: list[str]) -> list[str]:
+    """The words from the first on, if they parse as a subcommand; anything else is a task."""
+    words = list(parsed(args, allow_interspersed_args=False)["words"] or ())
+    if not words or words[0] not in SUBCOMMANDS or "--" in args[: len(args) - len(words)]:
+        return []
+    from amas_code import subcommands
+
+    return words if subcommands.parses(*words) else []
 
 
 def main() -> None:
-    """A subcommand only if what follows the word parses for it; anything else is a task."""
     args = sys.argv[1:]
     if sys.platform == "win32":
         sys.exit("Amas runs on Linux and macOS; on Windows use it in WSL.")
-    options, words = leading(args)
-    if words and words[0] in SUBCOMMANDS and "--" not in args[: len(args) - len(words)]:
-        from amas_code import subcommands
+    try:
+        call = subcommand(args)
+        own = args[: len(args) - len(call)]
+        sys.exit(task.main(own, "amas", standalone_mode=False, obj=call))
+    except (Exception, KeyboardInterrupt) as error:
+        from amas_code import startup
 
-        if subcommands.parses(*words):
-            os.chdir(options["directory"] or ".")
-            subcommands.run(words[0], words[1:], build)
-    task.main(args, prog_name="amas", auto_envvar_prefix="AMAS")
+        wanted = parsed(args, ignore_unknown_options=True)["output_format"]
+        sys.exit(startup.failed(error, wanted or "text"))

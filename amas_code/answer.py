@@ -1,8 +1,9 @@
 """Puts a streamed answer together: text, thoughts, and tool calls that come in pieces."""
 
 import json
+import re
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from amas_code.events import Notice, Text, Thought
@@ -13,33 +14,36 @@ class Answer:
 
     def __init__(self, stream: bool, emit: Callable):
         self.stream, self.emit = stream, emit
-        self.text, self.usage, self.finish, self.begun = "", None, None, False
+        self.text, self.usage, self.finish = "", None, None
+        self.size = 0  # characters of text, thoughts and calls
         self.calls: list[dict] = []
         self.signed: list[dict] = []  # thinking that Anthropic wants back word for word
 
-    def take(self, chunks: Iterable) -> None:
-        for chunk in chunks:
+    def take(self, stream: Any) -> None:
+        for chunk in stream:
             self.usage = getattr(chunk, "usage", None) or self.usage
             for choice in chunk.choices[:1]:
                 self.finish = choice.finish_reason or self.finish
                 self.grow(choice.delta)
+        told = (getattr(chunk, "usage", None) for chunk in stream.chunks)
+        if not any(usage and usage.prompt_tokens for usage in told):
+            self.usage = None  # the server gave none, the library made one up
         if not self.stream and self.text:
             self.emit(Text(self.text))
 
     def grow(self, delta: Any) -> None:
         if thought := getattr(delta, "reasoning_content", None):
-            self.begun = True
+            self.size += len(thought)
             self.emit(Thought(thought))
         for block in getattr(delta, "thinking_blocks", None) or ():
-            if block.get("signature"):  # the last of a block repeats it whole
+            if block.get("signature") or block.get("data"):  # the last of a block repeats it whole
                 self.signed.append(dict(block))
         if delta.content:
-            self.begun = True
+            self.size += len(delta.content)
             self.text += delta.content
             if self.stream:
                 self.emit(Text(delta.content))
         for part in delta.tool_calls or ():
-            self.begun = True
             self.grow_call(part)
 
     def grow_call(self, part: Any) -> None:
@@ -48,22 +52,21 @@ class Answer:
         Indices cannot be relied on (Ollama sends two calls as index 0), ids may be missing, and
         are never changed: Gemini keeps its thought signatures in them.
         """
-        name, arguments = part.function.name, part.function.arguments or ""
+        name, arguments = part.function.name or "", part.function.arguments or ""
+        self.size += len(name) + len(arguments)
         last = next((c for c in reversed(self.calls) if c["index"] == part.index), None)
         if last is None or (part.id and part.id != last["id"]) or (name and not part.id):
-            self.calls.append(
-                {"index": part.index, "id": part.id, "name": name or "", "arguments": ""}
-            )
-            last = self.calls[-1]
+            last = {"index": part.index, "id": part.id, "name": name, "arguments": ""}
+            self.calls.append(last)
         last["arguments"] += arguments
 
     def message(self, over: bool) -> dict:
         """The whole message, if the answer is over and not empty; else raises Incomplete."""
         if not over or self.finish is None:
-            raise Incomplete("the connection broke off")
-        if not self.text and not self.calls:
+            raise Incomplete("the answer broke off" if self.size else "no answer came back")
+        if not self.text.strip() and not self.calls:
             raise Incomplete("the answer was empty")
-        message: dict[str, Any] = {"role": "assistant", "content": self.text or None}
+        message: dict[str, Any] = {"role": "assistant", "content": self.said() or None}
         if self.signed:
             message["thinking_blocks"] = self.signed
         if self.calls:
@@ -76,20 +79,25 @@ class Answer:
             )
         return message
 
+    def said(self) -> str:
+        """The text as it is kept: Anthropic refuses a blank one."""
+        return self.text if self.text.strip() else ""
+
 
 class Incomplete(Exception):
     """The stream ended without an answer."""
 
 
 def tool_call(call: dict, cut_off: bool) -> dict:
+    """A call as it is kept. A name that is none would have the provider refuse all that follows."""
     arguments = call["arguments"] or "{}"
     if cut_off and not is_json(arguments):
         arguments = json.dumps({"cut_off": arguments[-200:]})
-    function = {"name": call["name"], "arguments": arguments}
+    name = re.sub(r"[^a-zA-Z0-9_-]", "_", call["name"])[:64] or "unnamed"
     return {
         "id": call["id"] or f"call_{uuid.uuid4().hex[:12]}",
         "type": "function",
-        "function": function,
+        "function": {"name": name, "arguments": arguments},
     }
 
 

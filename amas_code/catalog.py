@@ -48,11 +48,14 @@ def window(library: Any, settings: Settings) -> int:
     return min(limit, known.get("max_input_tokens") or limit)
 
 
-def usage(library: Any, name: str, answer: Answer, messages: list[dict], seconds: float) -> Usage:
-    """What a request took; where the server does not say, four characters are taken for a token."""
+def usage(library: Any, name: str, answer: Answer, sent: list[dict], seconds: float) -> Usage:
+    """What a request took; where the server does not say, four characters are taken for a token.
+
+    sent: messages and tools
+    """
     told = answer.usage
-    given = getattr(told, "prompt_tokens", None) or len(json.dumps(messages)) // 4
-    made = getattr(told, "completion_tokens", None) or len(answer.text) // 4
+    given = getattr(told, "prompt_tokens", None) or len(json.dumps(sent)) // 4
+    made = getattr(told, "completion_tokens", None) or answer.size // 4
     cached = getattr(getattr(told, "prompt_tokens_details", None), "cached_tokens", None) or 0
     return Usage(name, given, made, cached, cost(library, name, given, made, told), seconds)
 

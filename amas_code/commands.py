@@ -11,7 +11,7 @@ from amas_code.agent import Agent
 from amas_code.checkpoint import Checkpoints, Op
 from amas_code.compaction import Compaction
 from amas_code.config import Settings
-from amas_code.events import Action, Stopped, ToolError, Usage
+from amas_code.events import Action, Notice, Stopped, ToolError, Usage
 from amas_code.guards import Guard
 from amas_code.keys import Keyring
 from amas_code.permissions import Rules
@@ -47,6 +47,9 @@ class Chat:
         if not self.agent.messages:
             self.agent.say({"role": "system", "content": self.system})
             prompt += f"\n\n({self.surroundings()})"
+        prompt, notices = mentions.expand(prompt, Path.cwd())
+        for notice in notices:
+            self.agent.emit(Notice(notice))
         attached, self.attached = self.attached, []
         return self.agent.turn("\n\n".join([prompt, *attached]))
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 from amas_code.events import ContextExceeded, Notice, Stopped, Usage
 
-FULL = 0.8  # of the window: beyond it we compact before asking
-ROOMY = 0.5  # of the window: below it shrinking old output was enough
-TAIL = 0.25  # of the window: the last steps, kept word for word
+FULL = 0.8  # of the room: beyond it we compact before asking
+ROOMY = 0.5  # of the room: below it shrinking old output was enough; the most we have summed up
+SHARE = 0.2  # of the room: the most that the summary, the last request, the last steps take each
 RECENT = 6  # messages whose tool output is never shrunk
 LONG = 600  # characters of old tool output that may stay
 
@@ -15,6 +15,8 @@ ASK = """Sum up this conversation between a user and a coding agent, so that the
 with nothing but your summary. Keep, in short plain lines: the user's goal and wishes; decisions \
 and why; files read and changed and what matters in them; commands run and their outcome; what is \
 done and which steps are open. No preamble."""
+SUMMARY = "(Summary of the conversation so far)\n\n"
+REQUEST = "\n\nThe last request:\n"
 
 
 class Compaction:
@@ -34,7 +36,8 @@ class Compaction:
         self.inner, self.summarize, self.window, self.emit = complete, summarize, window, emit
         self.replace: Callable[[list[dict], str], None]
         self.ratio = 0.25  # tokens a character, corrected by what the server counts
-        self.asked = 0  # characters of the last request
+        self.fixed = 0  # characters of the tools
+        self.asked = 0  # characters of the request under way
 
     def listen(self, event) -> None:
         if isinstance(event, Usage) and self.asked and event.input:
@@ -45,52 +48,80 @@ class Compaction:
         """About how many tokens a request with these messages takes."""
         return int((size(messages) + len(json.dumps(tools or []))) * self.ratio)
 
+    def room(self) -> int:
+        """Characters that a conversation may have beside the tools."""
+        return int(self.window() / self.ratio) - self.fixed
+
     def complete(self, messages: list[dict], tools: list[dict]) -> dict:
-        if self.used(messages, tools) > self.window() * FULL:
+        self.fixed = len(json.dumps(tools))
+        if size(messages) > self.room() * FULL:
             self.compact(messages)
         try:
             return self.ask(messages, tools)
-        except ContextExceeded:
-            self.compact(messages, force=True)
+        except ContextExceeded:  # so its window is smaller than we thought
+            self.compact(messages, force=True, room=min(size(messages), self.room()))
             return self.ask(messages, tools)
 
     def ask(self, messages: list[dict], tools: list[dict]) -> dict:
-        self.asked = size(messages) + len(json.dumps(tools))
+        self.asked = size(messages) + self.fixed
         return self.inner(messages, tools)
 
-    def compact(self, messages: list[dict], focus: str = "", force: bool = False) -> None:
-        """Make the conversation smaller, or raise Stopped. force: sum up even if shrinking helps."""
-        before = self.used(messages)
-        smaller = shrunk(messages)
-        if force or focus or self.used(smaller) > self.window() * ROOMY:
-            self.emit(Notice("Compacting: the model sums up the conversation so far …"))
-            smaller = self.summed_up(smaller, focus)
-        after = self.used(smaller)
-        if after >= before:
+    def compact(
+        self, messages: list[dict], focus: str = "", force: bool = False, room: int = 0
+    ) -> None:
+        """Make the conversation smaller, or raise Stopped.
+
+        force: sum up even if shrinking old output helps
+        room: characters that it must not have, if not what the window says
+        """
+        room, before, self.asked = room or self.room(), size(messages), 0
+        smaller = lasting(messages)  # if not even this fits, asking for a summary is in vain
+        if size(smaller) < min(before, room * FULL):
+            smaller = shrunk(messages)
+            if force or focus or size(smaller) > room * ROOMY:
+                self.emit(Notice("Compacting: the model sums up the conversation so far …"))
+                smaller = self.summed_up(smaller, focus, room)
+        if size(smaller) >= min(before, room * FULL):
             raise Stopped(
-                f"The conversation (about {before:,} tokens) cannot be made smaller for a context "
-                f"of {self.window():,}. /clear starts a new one."
+                f"The conversation (about {self.tokens(before)} tokens) cannot be made smaller for "
+                f"a context of {self.window():,}. A shorter message or /clear may help."
             )
         self.replace(smaller, "compacted")
-        self.emit(Notice(f"Compacted: about {before:,} tokens became {after:,}."))
+        after = size(smaller)
+        self.emit(
+            Notice(f"Compacted: about {self.tokens(before)} tokens became {self.tokens(after)}.")
+        )
 
-    def summed_up(self, messages: list[dict], focus: str) -> list[dict]:
+    def tokens(self, characters: int) -> str:
+        return f"{int((characters + self.fixed) * self.ratio):,}"
+
+    def summed_up(self, messages: list[dict], focus: str, room: int) -> list[dict]:
         """The system message, a summary with the last request word for word, and the last steps."""
-        system = [m for m in messages[:1] if m["role"] == "system"]
-        kept = tail(messages[len(system) :], self.window() * TAIL / self.ratio)
-        old = messages[len(system) : len(messages) - len(kept)]
-        wish = f"\nPay special attention to: {focus}" if focus else ""
-        room = int(self.window() * ROOMY / self.ratio)
-        request = [
-            {"role": "user", "content": f"{ASK}{wish}\n\n{middle_out(transcript(old), room)}"}
-        ]
-        summary = self.summarize(request, []).get("content")
-        if not summary:
-            raise Stopped("The model gave no summary, so nothing was compacted.")
-        asked = next((m["content"] for m in reversed(messages) if m["role"] == "user"), "")
-        last = "" if any(m["role"] == "user" for m in kept) else f"\n\nThe last request:\n{asked}"
-        text = f"(Summary of the conversation so far)\n\n{summary}{last}"
+        system, rest, share = messages[:1], messages[1:], int(room * SHARE)
+        kept = tail(rest, share) or last_step(rest, share)
+        old = rest[: len(rest) - len(kept)]
+        text = SUMMARY + middle_out(self.summary(old, focus, int(room * ROOMY)), share)
+        if not any(m["role"] == "user" for m in kept):
+            asked = next((m["content"] for m in reversed(old) if m["role"] == "user"), "")
+            text += REQUEST + middle_out(asked.rpartition(REQUEST)[2], share)
         return [*system, {"role": "user", "content": text}, *kept]
+
+    def summary(self, messages: list[dict], focus: str, most: int) -> str:
+        """What the model makes of these messages. Raises Stopped."""
+        wish = f"\nPay special attention to: {focus}" if focus else ""
+        request = f"{ASK}{wish}\n\n{middle_out(transcript(messages), most)}"
+        try:
+            answer = self.summarize([{"role": "user", "content": request}], [])
+        except Stopped as stopped:  # without the text that came: it is no answer to the user
+            raise Stopped(f"Nothing was compacted: {stopped}", stopped.code) from None
+        if not (answer.get("content") or "").strip():
+            raise Stopped("Nothing was compacted: the model gave no summary.")
+        return answer["content"].strip()
+
+
+def lasting(messages: list[dict]) -> list[dict]:
+    """What no compaction takes away: the system message, and a request that was just made."""
+    return messages[:1] + [m for m in messages[1:][-1:] if m["role"] == "user"]
 
 
 def size(messages: list[dict]) -> int:
@@ -116,7 +147,7 @@ def shrunk(messages: list[dict]) -> list[dict]:
 def short_call(call: dict) -> dict:
     args = json.loads(call["function"]["arguments"])
     short = {k: middle_out(v, LONG) if isinstance(v, str) else v for k, v in args.items()}
-    if short == args:
+    if short == args or "__thought__" in call["id"]:  # Gemini signs a call as it was
         return call
     return call | {"function": call["function"] | {"arguments": json.dumps(short)}}
 
@@ -131,7 +162,7 @@ def middle_out(text: str, most: int) -> str:
     )
 
 
-def tail(messages: list[dict], most: float) -> list[dict]:
+def tail(messages: list[dict], most: int) -> list[dict]:
     """The longest end of the conversation that begins a step and has at most so many characters."""
     best: list[dict] = []
     total = 0
@@ -142,6 +173,16 @@ def tail(messages: list[dict], most: float) -> list[dict]:
         if messages[start]["role"] != "tool":
             best = messages[start:]
     return best
+
+
+def last_step(messages: list[dict], most: int) -> list[dict]:
+    """The last message with its calls' results, these cut to have about so many characters."""
+    start = max(n for n, m in enumerate(messages) if m["role"] != "tool")
+    first, *results = messages[start:]
+    if first.get("tool_calls"):
+        first = first | {"tool_calls": [short_call(call) for call in first["tool_calls"]]}
+    each = most // (len(results) + 1)
+    return [first, *(m | {"content": middle_out(m["content"], each)} for m in results)]
 
 
 def transcript(messages: list[dict]) -> str:

@@ -6,6 +6,7 @@ The only file that reads the environment.
 import contextlib
 import difflib
 import os
+import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -43,16 +44,9 @@ class Settings:
 
 
 NAMES = [f.name for f in fields(Settings)] + ["auto_accept"]
-
-
-WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-EXPECTED = {
-    bool: "true or false",
-    int: "a whole number, 0 or more",
-    float: "a number, 0 or more",
-    list: "a list",
-    str: "text",
-}
+YES, NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+NUMBER, WHOLE = "a number, 0 or more", "a whole number, 0 or more"
+EXPECTED = {bool: "true or false", int: WHOLE, float: NUMBER, list: "a list of texts", str: "text"}
 
 
 def load(
@@ -74,33 +68,36 @@ def load(
     }
     settings, keyring = Settings(), Keyring(where.config / "keys.yaml", env)
     for source, layer in layers.items():
-        for name, value in layer.items():
+        for name, value in sorted(layer.items()):  # auto_accept first: mode says it more exactly
             if name not in NAMES:
                 near = difflib.get_close_matches(name, NAMES, 1)
                 hint = f"; did you mean {near[0]}?" if near else ""
                 warnings.append(f"{source}: there is no setting {name}{hint}")
             elif name == "auto_accept":
-                settings.mode = "auto-edit" if converted(source, name, value, False) else "ask"
+                calm = "ask" if settings.mode == "auto-edit" else settings.mode
+                settings.mode = "auto-edit" if converted(source, name, value, False) else calm
             else:
                 setattr(settings, name, converted(source, name, value, getattr(settings, name)))
-        if "api_key" in layer or "api_base" in layer:
-            keyring.owner = provider_name(layer.get("model") or settings.model)
+        for name in {"api_key", "api_base"} & layer.keys():
+            keyring.given[name] = getattr(settings, name), provider_name(settings.model)
     if settings.mode not in MODES:
         raise ConfigError(f"mode: there is no {settings.mode!r}; choose from {', '.join(MODES)}")
-    keyring.key, keyring.base = settings.api_key, settings.api_base
     return settings, keyring, warnings
 
 
 def converted(source: str, name: str, value: Any, like: Any) -> Any:
     """The value in the type that the setting has, or ConfigError."""
-    kind = type(like)
-    if kind is bool:
-        value = WORDS.get(str(value).lower(), value)
-    elif kind is list and isinstance(value, str):
-        value = [line for line in value.split("\n") if line]
-    elif kind is not str and not isinstance(value, bool):
-        with contextlib.suppress(ValueError, TypeError):
-            value = kind(value)
-    if type(value) is not kind or (kind in (int, float) and value < 0):
-        raise ConfigError(f"{source}: {name}: expected {EXPECTED[kind]}, found {value!r}")
+    kind, text = type(like), str(value).strip()
+    if kind is bool and text.lower() in YES + NO:
+        return text.lower() in YES
+    if kind in (int, float):
+        with contextlib.suppress(ValueError):  # int() takes neither "2.5" nor "True"
+            value = kind(text)
+    if kind is list:
+        value = value.split("\n") if isinstance(value, str) else value
+        value = [each for each in value if each] if isinstance(value, list | tuple) else value
+    right = type(value) is kind and (kind not in (int, float) or value >= 0)
+    if not right or (kind is list and not all(isinstance(each, str) for each in value)):
+        found = "something else" if name == "api_key" else reprlib.repr(value)
+        raise ConfigError(f"{source}: {name}: expected {EXPECTED[kind]}, found {found}")
     return value

@@ -1,4 +1,4 @@
-"""The one door through which anything happens: innermost the deed, before it the rules and the user."""
+"""The one door through which anything happens: before the deed come the rules and the user."""
 
 from collections.abc import Callable
 
@@ -42,7 +42,7 @@ def asked(
     def checked(action: Action) -> str:
         verdict = decide(action, rules())
         if verdict != "allow" and (no := ask(action) if verdict == "ask" else verdict):
-            raise Refused(f"Refused: {no}.")
+            raise Refused(no)
         return carry_out(action)
 
     return checked

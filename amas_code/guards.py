@@ -22,7 +22,7 @@ class Guard:
     def begin(self) -> None:
         """Start counting anew, for a new turn."""
         self.rounds = self.hints = 0
-        self.began = time.monotonic()
+        self.began, self.grace = time.monotonic(), 0.0
         self.texts: list[str] = []
         self.results: dict[str, list[str]] = {}  # what each call gave since the last change
 
@@ -34,8 +34,13 @@ class Guard:
                 self.cost += cost
 
     def check_time(self) -> None:
-        limit = self.settings.max_time
-        if limit and time.monotonic() - self.began > limit:
+        """Stop the turn when its time is over.
+
+        Called by a pulse, and not again within a second: what it stops must get away in peace.
+        """
+        limit, passed = self.settings.max_time, time.monotonic() - self.began
+        if limit and passed > limit + self.grace:
+            self.grace = passed - limit + 1.0
             raise Stopped(f"Stopped: the limit of {limit:g} seconds is reached (max_time).", 6)
 
     def watch_model(self, complete: Callable) -> Callable:
@@ -96,6 +101,7 @@ class Guard:
         if self.hints >= HINTS:
             raise Stopped(f"Stopped: the model keeps calling {action.name} with the same result.")
         raise ToolError(
-            f"This very {action.name} call was made twice and gave the same result both times, with "
-            "no change in between, so it was not run again. Use what it gave, or try another way."
+            f"This very {action.name} call was made twice and gave the same result both times, "
+            "with no change in between, so it was not run again. Use what it gave, or try another "
+            "way."
         )

@@ -10,6 +10,7 @@ from amas_code.tools import kind
 from amas_code.visible import visible
 from amas_code.workspace import shown
 
+FAILED = ("Error:", "Refused:")
 MATTERS = ("command", "path", "pattern", "id")  # the argument that tells a call from others
 SIGNS = {"+": "green", "-": "red", "@": "dim cyan", "\\": "dim", " ": "dim"}
 
@@ -67,13 +68,13 @@ def tool_line(action: Action | None, result: str, ok: bool, width: int) -> Any:
 def brief(action: Action | None, result: str) -> str:
     """A result in a few words."""
     lines = result.rstrip("\n").split("\n")
-    if action and action.edits and not result.startswith("Error"):
+    if action and action.edits and not result.startswith(FAILED):
         return "+{} −{}".format(*counts(action.edits))
     if action and action.kind == "run" and lines[-1].startswith("("):
         return visible(lines[-1].strip("()"))
     return (
         visible(lines[0])[:160]
-        if len(lines) == 1 or result.startswith("Error")
+        if len(lines) == 1 or result.startswith(FAILED)
         else f"{len(lines)} lines"
     )
 
@@ -104,7 +105,7 @@ def diff_row(line: Row) -> Any:
 
 def output_tail(action: Action | None, result: str, most: int = 6) -> list[Any]:
     """The last lines that a command printed, dim."""
-    if not action or action.kind != "run" or result.startswith("Error"):
+    if not action or action.kind != "run" or result.startswith(FAILED):
         return []
     lines = [line for line in result.rstrip("\n").split("\n")[:-1] if line.strip()]
     fold = [row(f"    … {len(lines) - most} lines before", "dim")] if len(lines) > most else []

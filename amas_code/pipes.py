@@ -3,11 +3,12 @@
 import json
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from amas_code import look, session
 from amas_code.commands import Chat
-from amas_code.events import Action, Began, Ended, Notice, Said, Usage
+from amas_code.events import Action, Began, Ended, Notice, Said, Stopped, Usage
 from amas_code.visible import visible
 
 
@@ -41,7 +42,8 @@ class Lines:
         if why:
             self.tell(look.styled(visible(why), "yellow"))
         if text := chat.last_words():
-            sys.stdout.write(text + "\n")
+            sys.stdout.write((visible(text) if sys.stdout.isatty() else text) + "\n")
+            sys.stdout.flush()
         return code
 
 
@@ -59,8 +61,10 @@ class Json:
             self.write(session.line(event))
 
     def write(self, body: dict) -> None:
-        sys.stdout.write(json.dumps(body, ensure_ascii=False, default=str) + "\n")
-        sys.stdout.flush()
+        try:
+            write(body)
+        except BrokenPipeError:  # no Exception of ours may look like one of the model's or a tool's
+            raise Stopped("Stopped: nobody reads the output any more.") from None
 
     def ask(self, action: Action) -> str:
         return self.chat.nobody(action)
@@ -71,23 +75,43 @@ class Json:
             self.write(
                 {"type": "init", "session_id": chat.journal.id, "model": chat.settings.model}
             )
-        code, why = chat.attempt(prompt, chat.guard.check_time)
-        costs = [each.cost for each in chat.spent]
-        usage = {
-            "input_tokens": sum(each.input for each in chat.spent),
-            "output_tokens": sum(each.output for each in chat.spent),
-            "cached_tokens": sum(each.cached for each in chat.spent),
-        }
-        self.write(
-            {
-                "type": "result",
-                "is_error": code != 0,
-                "result": why or chat.last_words(),
-                "session_id": chat.journal.id,
-                "num_turns": self.requests,
-                "duration_ms": round(1000 * (time.monotonic() - began)),
-                "usage": usage,
-                "total_cost_usd": None if None in costs else sum(costs),
-            }
-        )
+        try:
+            code, why = chat.attempt(prompt, chat.guard.check_time)
+        except SystemExit as left:  # SIGTERM
+            code, why = int(left.code or 0), "Terminated."
+        seconds = time.monotonic() - began
+        text = why or chat.last_words()
+        write(result(text, code, chat.journal.id, self.requests, seconds, chat.spent))
         return code
+
+
+def write(body: dict) -> None:
+    """One line of JSON on stdout, in ASCII, since every terminal and locale has that."""
+    sys.stdout.write(json.dumps(body, default=str) + "\n")
+    sys.stdout.flush()
+
+
+def result(
+    text: str,
+    code: int,
+    session_id: str = "",
+    requests: int = 0,
+    seconds: float = 0.0,
+    spent: Sequence[Usage] = (),
+) -> dict:
+    """The object that ends every run: the answer, or why there is none."""
+    costs = [each.cost for each in spent]
+    return {
+        "type": "result",
+        "is_error": code != 0,
+        "result": text,
+        "session_id": session_id,
+        "num_turns": requests,
+        "duration_ms": round(1000 * seconds),
+        "usage": {
+            "input_tokens": sum(each.input for each in spent),
+            "output_tokens": sum(each.output for each in spent),
+            "cached_tokens": sum(each.cached for each in spent),
+        },
+        "total_cost_usd": None if None in costs else sum(cost for cost in costs if cost),
+    }

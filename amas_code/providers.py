@@ -8,14 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 from amas_code.answer import Answer
-from amas_code.catalog import usage
+from amas_code.catalog import LOCAL, usage
 from amas_code.config import Settings
 from amas_code.events import ContextExceeded, Cut, Notice, Stopped
 from amas_code.keys import Keyring, provider_name
 from amas_code.trouble import Trouble, explain
 
 TRIES = 5  # requests for one answer, before the next model or the user is turned to
-LONGEST_WAIT = 120.0  # seconds; a provider that asks for more is given up on
 
 
 class Model:
@@ -24,6 +23,7 @@ class Model:
     def __init__(self, settings: Settings, keyring: Keyring, emit: Callable):
         self.settings, self.keyring, self.emit = settings, keyring, emit
         self.loader = threading.Thread(target=load, daemon=True)
+        self.backoff = 1.0  # seconds before the second request; doubled before each further one
 
     def preload(self) -> None:
         """Begin to import the library beside other work; it takes seconds."""
@@ -45,62 +45,59 @@ class Model:
     def complete(self, messages: list[dict], tools: list[dict]) -> dict:
         """The model's next message, its text and thoughts emitted as they come.
 
-        Raises Cut with what had come before it broke off, ContextExceeded, or Stopped.
+        Raises Cut with what had come before it broke off, or ContextExceeded.
         """
-        names = [self.settings.model, *filter(None, self.settings.fallback_model.split(","))]
-        for number, name in enumerate(map(str.strip, names)):
-            try:
-                return self.insist(name, messages, tools)
-            except (Cut, ContextExceeded):
-                raise
-            except Stopped as stopped:
-                if number + 1 == len(names):
-                    raise
-                self.emit(Notice(f"{stopped} Asking {names[number + 1]} instead."))
-        raise AssertionError("unreachable")
+        self.answer = Answer(self.settings.stream, self.emit)
+        others = map(str.strip, self.settings.fallback_model.split(","))
+        try:
+            return self.insist([self.settings.model, *filter(None, others)], messages, tools)
+        except ContextExceeded:
+            raise
+        except KeyboardInterrupt:
+            raise Cut("Stopped.", 130, self.answer.said()) from None
+        except Stopped as stopped:
+            raise Cut(str(stopped), stopped.code, self.answer.said()) from None
 
-    def insist(self, name: str, messages: list[dict], tools: list[dict]) -> dict:
-        """One model's answer, asking again where that may help."""
-        library, cuts = self.library(), 0
-        for tried in range(1, TRIES + 1):
-            answer = Answer(self.settings.stream, self.emit)
+    def insist(self, names: list[str], messages: list[dict], tools: list[dict]) -> dict:
+        """The first model's answer, asking again where that may help; else that of the others."""
+        (name, *others), broken = names, 0
+        for tried in range(TRIES):
+            self.answer = Answer(self.settings.stream, self.emit)
             try:
-                return self.ask(library, name, messages, tools, answer)
-            except KeyboardInterrupt:
-                raise Cut("Stopped.", 130, answer.text) from None
-            except Stopped as stopped:
-                raise Cut(str(stopped), stopped.code, answer.text) from None
+                return self.ask(name, messages, tools)
             except Exception as error:
-                trouble = explain(library, name, error)
-                if trouble.too_long:
-                    raise ContextExceeded(trouble.text) from error
-                cuts += answer.begun
-                if not trouble.again or tried == TRIES or cuts > 1:
-                    raise_stopped(trouble, answer)
-                wait = trouble.wait if trouble.wait is not None else 2.0 ** (tried - 1)
-                if wait > LONGEST_WAIT:
-                    raise_stopped(trouble, answer)
-                self.emit(Notice(f"{trouble.text} Trying again in {wait:.0f} s; Ctrl-C stops."))
-                pause(wait, answer)
-        raise AssertionError("unreachable")
+                trouble = explain(self.library(), name, error)
+            if trouble.too_long:
+                raise ContextExceeded(trouble.text)
+            broken += trouble.once or bool(self.answer.size)
+            if not trouble.again or broken > 1 or tried + 1 == TRIES:
+                break
+            wait = self.backoff * 2**tried if trouble.wait is None else trouble.wait
+            self.emit(Notice(f"{trouble.text} Trying again in {wait:.0f} s; Ctrl-C stops."))
+            time.sleep(wait)
+        if not others:
+            raise Stopped(trouble.text, trouble.code)
+        self.emit(Notice(f"{trouble.text} Asking {others[0]} instead."))
+        return self.insist(others, messages, tools)
 
-    def ask(self, library: Any, name: str, messages: list, tools: list, answer: Answer) -> dict:
+    def ask(self, name: str, messages: list[dict], tools: list[dict]) -> dict:
         """One request. The stream is closed whatever happens, so that nothing goes on costing."""
-        name = full_name(name)
-        started, stream = time.monotonic(), None
+        started, library, answer, stream = time.monotonic(), self.library(), self.answer, None
+        library.module_level_client.client.timeout = self.settings.request_timeout  # for Gemini
         try:
             stream = library.completion(**self.request(name, messages, tools))
             answer.take(stream)
+            return answer.message(told_the_end(stream, name))
         finally:
             close(stream)
-        message = answer.message(told_the_end(stream, name))
-        self.emit(usage(library, name, answer, messages, time.monotonic() - started))
-        return message
+            if answer.size:  # what broke off costs, too
+                took = time.monotonic() - started
+                self.emit(usage(library, full_name(name), answer, messages + tools, took))
 
     def request(self, name: str, messages: list[dict], tools: list[dict]) -> dict[str, Any]:
         key, base = self.keyring.key_for(name), self.keyring.base_for(name)
         request = {
-            "model": name,
+            "model": full_name(name),
             "messages": messages,
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -111,7 +108,7 @@ class Model:
         }
         if tools:
             request["tools"] = copy.deepcopy(tools)  # litellm changes them for Gemini
-        if provider_name(name) == "ollama_chat":
+        if provider_name(name) in LOCAL:
             request["num_ctx"] = self.settings.ollama_context
         return request
 
@@ -146,16 +143,3 @@ def told_the_end(stream: Any, name: str) -> bool:
     Not knowable for Gemini, where litellm never keeps what the server said.
     """
     return provider_name(name) == "gemini" or bool(getattr(stream, "received_finish_reason", True))
-
-
-def raise_stopped(trouble: Trouble, answer: Answer) -> None:
-    if answer.begun:
-        raise Cut(trouble.text, trouble.code, answer.text)
-    raise Stopped(trouble.text, trouble.code)
-
-
-def pause(seconds: float, answer: Answer) -> None:
-    try:
-        time.sleep(seconds)
-    except KeyboardInterrupt:
-        raise Cut("Stopped.", 130, answer.text) from None

@@ -1,15 +1,18 @@
 """What is asked and told before a chat begins, and by the subcommands that need no model."""
 
+import contextlib
+import os
 import select
 import stat
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from amas_code import __version__, commands, config, keys, signals
+from amas_code import __version__, commands, config, keys, mentions, pipes, signals
 from amas_code.catalog import ollama_models
 from amas_code.commands import Chat
 from amas_code.config import Settings
@@ -19,10 +22,26 @@ from amas_code.places import ours, project_root
 from amas_code.visible import visible
 
 PATIENCE = 3.0  # seconds for the first byte of a pipe that may never speak
+MOST_PIPED = 4_000_000  # bytes; more than that no model takes
 
 
-class NotFound(Exception):
-    """The session asked for is not there."""
+class CannotStart(Exception):
+    """What the user should do first. `code` is the exit status."""
+
+    def __init__(self, why: str, code: int = 2):
+        super().__init__(why)
+        self.code = code
+
+
+def begin(directory: str | None) -> None:
+    """A closed standard stream becomes /dev/null, no character can break the others; then cd."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # the lowest free number is its own, if done in this order
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    if directory:
+        os.chdir(directory)
 
 
 def tell(*lines: str) -> None:
@@ -38,15 +57,16 @@ def console(stderr: bool = False) -> Any:
 
 def piped() -> str:
     """What is piped in, to join the prompt."""
-    if sys.stdin is None or sys.stdin.isatty():
-        return ""
-    kind = Path(f"/dev/fd/{sys.stdin.fileno()}").stat().st_mode
-    if stat.S_ISCHR(kind):  # /dev/null
+    kind = os.fstat(sys.stdin.fileno()).st_mode
+    if sys.stdin.isatty() or stat.S_ISCHR(kind) or stat.S_ISDIR(kind):  # such as /dev/null
         return ""
     if not select.select([sys.stdin], [], [], PATIENCE)[0]:
-        tell("Nothing came through the pipe on standard input, so it is left alone.")
+        tell("Nothing came through standard input, so it is left alone (</dev/null: no waiting).")
         return ""
-    return sys.stdin.buffer.read().decode("utf-8", "replace").strip()
+    data = sys.stdin.buffer.read(MOST_PIPED + 1)
+    if len(data) > MOST_PIPED:
+        raise CannotStart("amas: too much on standard input; name a file that the model may read")
+    return data.decode("utf-8", "replace").strip()
 
 
 def trusting(flag: bool) -> Callable[[str], bool]:
@@ -64,10 +84,13 @@ def trusting(flag: bool) -> Callable[[str], bool]:
 
 
 def choose_model(keyring: Keyring, one_shot: bool) -> str:
-    """The first provider that a key is at hand for, else what a local Ollama has."""
+    """The first provider that a key is at hand for, else what a local Ollama has.
+
+    What was given without saying whose it is (`api_key`, `api_base`) goes to no provider unasked.
+    """
     for provider in keys.PROVIDERS:
         name = f"{provider.prefix}/{provider.model}"
-        if keyring.key_for(name):
+        if keyring.key_for(name) and not keyring.given:
             return name
     local = ollama_models(keyring)
     if not local or one_shot or len(local) == 1:
@@ -79,41 +102,44 @@ def choose_model(keyring: Keyring, one_shot: bool) -> str:
     ]
 
 
-def no_key(settings: Settings, keyring: Keyring) -> str:
-    """Five lines on how to get started, or "" where a request can be tried."""
+def check_key(settings: Settings, keyring: Keyring) -> None:
+    """Five lines on how to get started, unless a request can be tried."""
     if settings.model and keyring.serves(settings.model):
-        return ""
+        return
     what = (
         f"There is no key for {settings.model}."
         if settings.model
         else "There is no model to ask yet."
     )
-    return f"""{what} Choose one way:
+    raise CannotStart(
+        f"""{what} Choose one way:
   free key   make one at {keys.PROVIDERS[2].site} or {keys.PROVIDERS[3].site}, then: amas config
   your key   amas config, or put it into the environment: export ANTHROPIC_API_KEY=…
   local      install Ollama, then: ollama pull qwen3 && amas -m ollama_chat/qwen3
-  just look  amas demo: no key, no network"""
+  just look  amas demo: no key, no network""",
+        3,
+    )
 
 
-def resumed(chat: Chat, flags: dict) -> list[str]:
+def resumed(chat: Chat, options: dict) -> list[str]:
     """Take up the session that the options name. "?" asks which."""
-    if not (flags["resume"] or flags["continue"]):
+    if not (options["resume"] or options["continue"]):
         return []
     earlier = chat.sessions()
     if not earlier:
-        raise NotFound("there is no earlier session in this project")
-    wanted = flags["resume"] or earlier[0].id
+        raise CannotStart("amas: there is no earlier session in this project")
+    wanted = options["resume"] or earlier[0].id
     try:
         return [commands.resume(chat, wanted.replace("?", ""))]
-    except ToolError as error:
-        raise NotFound(str(error)) from error
+    except (ToolError, OSError) as error:
+        raise CannotStart(f"amas: {error}") from error
 
 
 def input_line(chat: Chat) -> Any:
     from amas_code.inputline import InputLine
 
     return InputLine(
-        history=chat.places.state / "history",
+        history=history(chat.places.state),
         commands={name: command.about for name, command in commands.COMMANDS.items()},
         files=chat.work.files,
         status=chat.status,
@@ -122,64 +148,111 @@ def input_line(chat: Chat) -> Any:
     )
 
 
-def start(build: Callable, task: str, options: dict, flags: dict) -> int:
+def history(state: Path) -> Path:
+    """Where prompts are kept; nowhere if our directory cannot be written."""
+    with contextlib.suppress(OSError):
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if os.access(state, os.W_OK):
+            return state / "history"
+    return Path(os.devnull)
+
+
+def start(build: Callable, words: str, options: dict) -> int:
     """Settings, model, front, chat; then a conversation or one task. Returns the exit status.
 
-    options: settings given on the command line; flags: the other options, absent ones being off
+    options: all of the command line. Raises CannotStart, ConfigError or UsageError with what the
+    user should do first.
     """
-    given = {
-        "print": False,
-        "output_format": "text",
-        "continue": False,
-        "resume": "",
-        "trust": False,
-    }
-    flags = given | flags
     signals.terminate_cleanly()
     root, places = project_root(Path.cwd()), ours()
-    task = "\n\n".join(filter(None, [task, piped()]))
-    one_shot = bool(task) or flags["print"] or flags["output_format"] != "text"
-    if not task and (one_shot or not sys.stdin.isatty()):
+    task = prompt(words)
+    one_shot = bool(task) or options["print"] or options["output_format"] != "text"
+    if not task and (one_shot or not (sys.stdin.isatty() and sys.stdout.isatty())):
         raise click.UsageError(
             "There is no task: give one, or pipe it in. A chat needs a terminal."
         )
-    try:
-        settings, keyring, warnings = config.load(root, options, trusting(flags["trust"]))
-        tell(*warnings)
-        settings.model = settings.model or choose_model(keyring, one_shot)
-    except config.ConfigError as error:
-        tell(f"amas: {error}")
-        return 2
-    if why := no_key(settings, keyring):
-        tell(why)
-        return 3
-    front = the_front(flags)
+    given = {name: options[name] for name in config.NAMES if name in options}
+    given["mode"] = given["mode"] or ("auto-edit" if options["yes"] else None)
+    settings, keyring, warnings = config.load(root, given, trusting(options["trust"]))
+    tell(*warnings)
+    settings.model = settings.model or choose_model(keyring, one_shot)
+    check_key(settings, keyring)
+    keyring.bind(settings.model)
+    front = the_front(options)
     chat = build(settings, keyring, root, places, front)
-    if one_shot:
-        chat.model.preload()
-    return carry_on(chat, front, task if one_shot else None, flags)
+    return carry_on(chat, front, task if one_shot else None, options)
 
 
-def the_front(flags: dict) -> Any:
-    from amas_code import pipes, ui
+def prompt(words: str) -> str:
+    """The task: the words with the files they mention, then what is piped in."""
+    text, notices = mentions.expand(words.strip(), Path.cwd())
+    tell(*notices)
+    return "\n\n".join(filter(None, [text, piped()]))
 
-    if flags["output_format"] != "text":
-        return pipes.Json(flags["output_format"] == "stream-json")
-    return pipes.Lines(console(stderr=True)) if flags["print"] else ui.Terminal(console())
+
+def the_front(options: dict) -> Any:
+    from amas_code import ui
+
+    if options["output_format"] != "text":
+        return pipes.Json(options["output_format"] == "stream-json")
+    return pipes.Lines(console(stderr=True)) if options["print"] else ui.Terminal(console())
 
 
-def carry_on(chat: Any, front: Any, task: str | None, flags: dict) -> int:
+def carry_on(chat: Any, front: Any, task: str | None, options: dict) -> int:
     """Take up an earlier session if asked to; run one task, or talk until the user leaves."""
     try:
-        tell(*chat.checkpoints.recover(), *resumed(chat, flags))
+        if task is None:
+            chat.choose = front.choose
+        tell(*chat.checkpoints.recover(), *resumed(chat, options))
         if task is not None:
+            chat.model.preload()
             return front.run(chat, task)
         tell(f"Amas {__version__} · {chat.settings.model} · /help", "")
         return front.converse(chat, input_line(chat))
-    except NotFound as error:
-        tell(f"amas: {error}")
-        return 2
     finally:
         chat.work.shell.close()
         if task is None and chat.agent.messages:
             tell(f"Go on with: amas -r {chat.journal.id}")
+
+
+def failed(error: BaseException, output_format: str) -> int:
+    """Say in a line why it ended, as JSON too if that was asked for. Returns the exit status."""
+    if isinstance(error, BrokenPipeError):  # nobody reads on; nor may the flush at exit fail
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    why, code = explained(error)
+    with contextlib.suppress(OSError):
+        tell(why)
+        if output_format != "text":
+            pipes.write(pipes.result(why, code))
+    return code
+
+
+def explained(error: BaseException) -> tuple[str, int]:
+    """What went wrong, for the user, and the exit status."""
+    match error:
+        case CannotStart():
+            return str(error), error.code
+        case click.UsageError(ctx=context):
+            hint = f"{context.get_usage()}\n" if context else ""
+            return f"{hint}amas: {error.format_message()}", 2
+        case config.ConfigError():
+            return f"amas: {error}", 2
+        case KeyboardInterrupt() | click.Abort() | EOFError():
+            return "Stopped.", 130
+        case ToolError():
+            return f"amas: {error}", 1
+        case OSError(strerror=str(reason)):
+            return f"amas: {reason}" + (f": {error.filename}" if error.filename else ""), 1
+    return f"amas: {type(error).__name__}: {error}. This is a mistake in amas{noted(error)}.", 1
+
+
+def noted(error: BaseException) -> str:
+    """Keep the traceback for a report; the words on where it is."""
+    path = ours().state / "traceback.txt"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+    except OSError:
+        return ""
+    return f"; please report it with {path}"

@@ -2,34 +2,44 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import click
 
 from amas_code import commands, config, demo, keys, yamlfile
+from amas_code.answer import Answer
 from amas_code.checkpoint import Checkpoints, Op
-from amas_code.events import Stopped, ToolError
 from amas_code.places import ours, project_root
 from amas_code.providers import Model
-from amas_code.startup import start, tell
+from amas_code.startup import CannotStart, start, tell
+from amas_code.trouble import explain
 from amas_code.visible import visible
+
+PATIENCE = 20.0  # seconds for the trial request of the wizard
+
+
+class Given(NamedTuple):
+    """What a subcommand is given beside its own words."""
+
+    build: Callable
+    options: dict  # all of the command line
 
 
 @click.command("demo")
 @click.pass_obj
-def show(build: Any) -> None:
+def show(given: Given) -> None:
     """See the whole loop work, with a scripted model: no key, no network."""
-    sys.exit(demo.run(build))
+    sys.exit(demo.run(given.build))
 
 
 @click.command()
 @click.argument("id", required=False)
 @click.pass_obj
-def resume(build: Any, id: str | None) -> None:
+def resume(given: Given, id: str | None) -> None:
     """Go on with an earlier session; pick one, or name it by the beginning of its ID."""
-    sys.exit(start(build, "", {}, {"resume": id or "?"}))
+    sys.exit(start(given.build, "", given.options | {"resume": id or "?"}))
 
 
 @click.command()
@@ -77,6 +87,8 @@ def report(verb: str, done: Sequence[Op]) -> None:
 @click.command("config")
 def wizard() -> None:
     """Pick a provider, paste a key, try it; it is kept in a file that only you can read."""
+    if not sys.stdin.isatty():
+        raise CannotStart("amas config asks on a terminal; without one set ANTHROPIC_API_KEY=…")
     config_files = ours().config
     rows = [f"{number:>3}  {p.prefix:<11} {p.site}" for number, p in enumerate(keys.PROVIDERS, 1)]
     tell("Which provider? For a local Ollama no key is needed: amas -m ollama_chat/NAME", *rows)
@@ -90,18 +102,24 @@ def wizard() -> None:
     yamlfile.remember(config_files / "keys.yaml", provider.variables[0], key)
     yamlfile.remember(config_files / "config.yaml", "model", name)
     tell(f"Kept: the key in {config_files / 'keys.yaml'} (for you alone), the model beside it.")
+    settings, keyring, _ = config.load(config_files, {}, lambda what: False)
+    if (settings.model, keyring.key_for(name)) != (name, key):
+        tell("But another model or key comes first, as the environment or the settings have it.")
 
 
 def failure(name: str, variable: str, key: str) -> str:
-    """Ask the model for a word; why that failed, or ""."""
-    settings, keyring, _ = config.load(Path("/nowhere"), {"model": name}, lambda what: False)
+    """Ask the model for a word, once; why that failed, or ""."""
+    settings, keyring, _ = config.load(ours().config, {}, lambda what: False)
     keyring.by_name[variable] = key
+    keyring.given.pop("api_key", None)
+    settings.request_timeout = PATIENCE
+    model = Model(settings, keyring, lambda event: None)
     tell("Trying it …")
+    model.answer = Answer(False, model.emit)
     try:
-        hello = [{"role": "user", "content": "Say hello."}]
-        Model(settings, keyring, lambda event: None).complete(hello, [])
-    except Stopped as error:
-        return str(error)
+        model.ask(name, [{"role": "user", "content": "Say hello."}], [])
+    except Exception as error:  # the library raises all kinds
+        return explain(model.library(), name, error).text
     return ""
 
 
@@ -118,7 +136,7 @@ COMMANDS: dict[str, click.Command] = {
 def parses(name: str, *args: str) -> bool:
     """Whether the words are a call of that command, and not the beginning of a task."""
     try:
-        COMMANDS[name].make_context(name, list(args))
+        COMMANDS[name].make_context(f"amas {name}", list(args))
     except click.UsageError:
         return False
     except click.exceptions.Exit:  # --help, and it was shown
@@ -126,9 +144,8 @@ def parses(name: str, *args: str) -> bool:
     return True
 
 
-def run(name: str, args: list[str], build: Any) -> None:
-    """Run one of them, a refusal of its being one line."""
-    try:
-        COMMANDS[name].main(args, prog_name=f"amas {name}", obj=build)
-    except ToolError as error:
-        sys.exit(f"amas: {visible(str(error))}")
+def run(call: list[str], build: Callable, options: dict) -> None:
+    """Run one of them; what goes wrong is for `amas` itself to say."""
+    name, *args = call
+    given = Given(build, options)
+    COMMANDS[name].main(args, prog_name=f"amas {name}", obj=given, standalone_mode=False)

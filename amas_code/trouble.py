@@ -25,52 +25,51 @@ class Trouble(NamedTuple):
 def explain(library: Any, name: str, raised: Exception) -> Trouble:
     """One line for the user from what the library raised."""
     error = getattr(raised, "original_exception", None) or raised  # what broke a stream is wrapped
-    status, words = getattr(error, "status_code", None) or 0, provider_words(error)
+    status, whole, words = getattr(error, "status_code", None) or 0, str(error), own_words(error)
     if isinstance(error, Incomplete):
         return Trouble(f"{name}: {error}.", again=True, once=True)
-    if isinstance(error, library.ContextWindowExceededError) or TOO_LONG in words or status == 413:
+    if isinstance(error, library.ContextWindowExceededError) or TOO_LONG in whole or status == 413:
         text = f"{name}: the conversation is too long for it. /compact shortens it, /clear ends it."
         return Trouble(text, too_long=True)
     if status in (401, 403):
-        text = f"{name}: the key was not accepted: {words} `amas config` sets another."
-        return Trouble(text, code=3)
+        return Trouble(
+            f"{name}: the key was not accepted ({words}); `amas config` sets one.", code=3
+        )
     if status == 404:
-        return Trouble(f"{name}: no such model there: {words} `/model` lists those at hand.")
-    if "LLM Provider NOT provided" in words:
-        return Trouble(f"{name}: no such provider; a model's name is like openai/gpt-5.4-mini.")
+        return Trouble(f"{name}: no such model there ({words}); `/model` lists those at hand.")
+    if "LLM Provider NOT provided" in whole:
+        return Trouble(f"{name}: no such provider; models have names like openai/gpt-5.4-mini.")
     if status == 429:
-        return limited(name, words, retry_after(raised, error))
-    return broken_off(name, raised) or at_the_provider(name, words, status, retry_after(raised))
+        return limited(name, words, raised, retry_after(error))
+    if trouble := network(name, raised):
+        return trouble
+    if status >= 500 or OLLAMA_BROKE in whole:
+        return Trouble(f"{name}: trouble at the provider ({words}).", True, retry_after(error))
+    return Trouble(f"{name}: {words}")
 
 
-def limited(name: str, words: str, wait: float | None) -> Trouble:
-    """Too many requests, which a wait helps, unless it is the money that ran out."""
-    if "insufficient_quota" in words or (wait or 0) > LONGEST_WAIT:
-        rest = f" It asks to be left alone for {wait:.0f} s." if wait else ""
-        return Trouble(f"{name}: over its limit: {words}{rest}")
-    return Trouble(f"{name}: too many requests: {words}", True, wait)
+def limited(name: str, words: str, raised: Exception, wait: float | None) -> Trouble:
+    """Too many requests, which a wait helps, unless it is too long or the money ran out."""
+    if any(getattr(each, "code", None) == "insufficient_quota" for each in causes(raised)):
+        return Trouble(f"{name}: no credit left ({words}).")
+    if wait and wait > LONGEST_WAIT:
+        return Trouble(f"{name}: too many requests; it wants to be left alone for {wait:.0f} s.")
+    return Trouble(f"{name}: too many requests ({words}).", True, wait)
 
 
-def broken_off(name: str, raised: Exception) -> Trouble | None:
-    """Where it was the network, told from the library's wrappings by what lies at their bottom."""
+def network(name: str, raised: Exception) -> Trouble | None:
+    """What broke on the way. The library has several names for it; its cause has one."""
     import httpx
 
-    found = next((e for e in causes(raised) if isinstance(e, httpx.TransportError)), None)
-    match found:
+    match next((each for each in causes(raised) if isinstance(each, httpx.TransportError)), None):
         case None:
             return None
-        case httpx.ConnectError() | httpx.ConnectTimeout():
-            why = f"cannot be reached ({found}). Is the network up, the address right?"
-            return Trouble(f"{name}: {why}", again=True)
+        case httpx.ConnectError() | httpx.ConnectTimeout() as cause:
+            hint = "Is the network up, the address right?"
+            return Trouble(f"{name}: cannot be reached ({cause}). {hint}", again=True)
         case httpx.TimeoutException():
             return Trouble(f"{name}: no answer in time (request_timeout).", again=True, once=True)
     return Trouble(f"{name}: the connection broke off.", again=True, once=True)
-
-
-def at_the_provider(name: str, words: str, status: int, wait: float | None) -> Trouble:
-    if status >= 500 or OLLAMA_BROKE in words:
-        return Trouble(f"{name}: trouble at the provider: {words}", True, wait)
-    return Trouble(f"{name}: {words}")
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -79,17 +78,19 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def provider_words(error: Exception) -> str:
-    """What the provider said, out of what the library wraps around it; one line."""
-    return str(error)
+def own_words(error: Exception) -> str:
+    """The provider's own words, out of what the library wraps around them; one line."""
+    if found := re.search(r"""["'](?:message|error)["']: (["'])(.+?)\1[,}]""", str(error)):
+        return found[2][:300]
+    bare = re.sub(r"^((litellm\.)?\w+(: | - ))*", "", str(error).strip())
+    return bare.split("\n")[0][:300].rstrip(".")
 
 
-def retry_after(*errors: Exception) -> float | None:
-    """Seconds the provider asks for, if it does: in a header, or, as Gemini does, in its words."""
-    for error in errors:
-        headers = getattr(error, "litellm_response_headers", None) or {}
-        try:
-            return max(0.0, float(headers.get("retry-after", "")))
-        except ValueError:
-            pass
-    return None
+def retry_after(error: Exception) -> float | None:
+    """Seconds the provider asks for: in a header, or in its words, as Gemini does."""
+    headers = getattr(error, "litellm_response_headers", None) or {}
+    told = re.search(r'"retryDelay": "([\d.]+)s"', str(error))
+    try:
+        return max(0.0, float(headers.get("retry-after") or (told[1] if told else "")))
+    except ValueError:
+        return None

@@ -3,11 +3,12 @@
 import contextlib
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from amas_code import commands, look, mentions
+from amas_code import commands, look
 from amas_code.commands import Chat
 from amas_code.events import Action
 from amas_code.look import styled
@@ -26,6 +27,7 @@ class Terminal(View):
         self.keyboard = Keyboard() if self.screen.live and sys.stdin.isatty() else None
         self.chat: Chat
         self.asking = False
+        self.later: deque[str] = deque()  # commands typed during a turn: done after it
 
     def beat(self) -> None:
         """Ten times a second while a turn runs."""
@@ -39,9 +41,9 @@ class Terminal(View):
 
     def listen(self, keyboard: Keyboard) -> None:
         """Take in what was typed meanwhile: it waits its turn, it answers no question."""
-        queue = self.chat.agent.queue
-        queue.extend(keyboard.sent())
-        self.waiting = [*queue, keyboard.line]
+        for line in keyboard.sent():
+            (self.later if line[0] in "/!" else self.chat.agent.queue).append(line)
+        self.waiting = [*self.chat.agent.queue, *self.later, keyboard.line]
 
     def ask(self, action: Action) -> str:
         """ "" to go ahead, else why not."""
@@ -68,7 +70,7 @@ class Terminal(View):
         if time.monotonic() - self.began > self.chat.settings.bell_after:
             self.screen.send("\a" if self.screen.live else "")
 
-    def turn(self, chat: Chat, prompt: str) -> int:
+    def run(self, chat: Chat, prompt: str) -> int:
         """One turn; its exit status."""
         with self.at_work():
             code, why = chat.attempt(prompt, self.beat)
@@ -90,32 +92,22 @@ class Terminal(View):
             stack.enter_context(self.screen.working())
             yield
 
-    def run(self, chat: Chat, prompt: str) -> int:
-        """One task, then its exit status."""
-        return self.turn(chat, prompt)
-
     def converse(self, chat: Chat, line: Any) -> int:
         """Turns until the user leaves. `line` asks for prompts."""
         chat.choose, chat.copy = partial(choose, self), self.screen.copy
         typed = ""
-        while (text := self.next(chat, line, typed)) is not None:
-            try:
+        with contextlib.suppress(EOFError):
+            while (text := self.next(chat, line, typed)) is not None:
                 typed = self.take(chat, text)
-            except EOFError:
-                break
         return 0
 
     def next(self, chat: Chat, line: Any, typed: str) -> str | None:
         """A line typed during the last turn, or what the user types now."""
-        queue = chat.agent.queue
-        return queue.popleft() if queue else line.next(typed or self.typed())
-
-    def typed(self) -> str:
-        """What was typed during the turn and not sent."""
-        if not self.keyboard:
-            return ""
-        text, self.keyboard.line = self.keyboard.line, ""
-        return text
+        if waiting := chat.agent.queue or self.later:
+            return waiting.popleft()
+        if self.keyboard and not typed:  # begun during the turn
+            typed, self.keyboard.line = self.keyboard.line, ""
+        return line.next(typed)
 
     def take(self, chat: Chat, line: str) -> str:
         """Do what a line asks for; what comes back stands in the next prompt."""
@@ -129,16 +121,13 @@ class Terminal(View):
         return ""
 
     def say(self, chat: Chat, line: str) -> str:
-        text, notices = mentions.expand(line, chat.root.cwd())
-        for notice in notices:
-            self.put("notice", styled(visible(notice), "dim"))
+        """A turn. If nothing came of it the line goes back to the prompt."""
         before = len(chat.agent.messages)
-        code = self.turn(chat, text)
-        fresh = [m["role"] for m in chat.agent.messages[before:]]
-        if code not in (0, 130) and fresh in (["user"], ["system", "user"]):
-            chat.agent.rewind(before)  # nothing came of it, so the message goes back to the prompt
-            return line
-        return ""
+        code = self.run(chat, line)
+        if code in (0, 130) or any(m["role"] == "assistant" for m in chat.agent.messages[before:]):
+            return ""
+        chat.agent.rewind(before)
+        return line
 
     def command(self, chat: Chat, line: str) -> None:
         shown = commands.run(chat, line)
@@ -150,6 +139,6 @@ class Terminal(View):
         command = line.lstrip("!").strip()
         with self.at_work(), contextlib.suppress(KeyboardInterrupt), pulse(self.beat):
             result = chat.work.shell.run(command, chat.settings.max_shell_timeout)
-        self.put("command", styled(visible(result)))
-        if not line.startswith("!!"):
-            chat.attached.append(f"I ran `{command}`:\n{result}")
+            self.put("command", styled(visible(result)))
+            if not line.startswith("!!"):
+                chat.attached.append(f"I ran `{command}`:\n{result}")

@@ -4,7 +4,7 @@
 
 Every number is of the real program, in a process of its own; the model is tests.server, which
 answers at once. Beside it stands litellm alone: a process that imports it and sends the same
-requests. Nothing here fails because of a number.
+request. Nothing here fails because of a number.
 """
 
 import argparse
@@ -23,8 +23,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from amas_code import config, pipes, places, startup
+from amas_code.amas import build
+from amas_code.providers import Model
 from tests.conftest import AMAS, git
 from tests.server import PROTOCOLS, Reply, Request, Server, call, route, say
 from tests.terminal import Terminal
@@ -34,16 +37,11 @@ TASK = ["-p", "--yes", "--allow", COMMAND, "Work through the parts."]
 EDGE = 20  # calls at each end of a long task, to see how the time between them grows
 
 ALONE = """
-import json, sys
-import litellm
-
-given = json.load(sys.stdin)
-messages = given.pop("messages")
-for count, message in enumerate(messages, 1):
-    if message["role"] in ("user", "tool"):  # each ends a request of the conversation
-        for chunk in litellm.completion(messages=messages[:count], **given):
-            pass
+import json, sys, litellm
+for chunk in litellm.completion(**json.load(sys.stdin)):
+    pass
 """
+CLOCKED = "from tests.benchmark import clocked; clocked()"
 
 
 class Row(NamedTuple):
@@ -133,20 +131,24 @@ def environment(home: Path) -> dict[str, str]:
 # Processes
 
 
-def process(command: list[str], cwd: Path, env: dict, stdin: str = "") -> tuple[float, float, int]:
-    """Run to the end: start, end, and the peak of resident memory as the kernel counts it."""
-    with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile("w+") as said:
+def process(
+    command: list[str], cwd: Path, env: dict, stdin: str = ""
+) -> tuple[float, float, int, str]:
+    """Run to the end: start, end, the peak of resident memory as the kernel has it, and stdout."""
+    with contextlib.ExitStack() as stack:
+        given, said, told = (stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3))
         given.write(stdin)
         given.seek(0)
         started = time.monotonic()
-        child = subprocess.Popen(command, cwd=cwd, env=env, stdin=given, stdout=said, stderr=said)
+        child = subprocess.Popen(command, cwd=cwd, env=env, stdin=given, stdout=said, stderr=told)
         _, status, used = os.wait4(child.pid, 0)
         ended = time.monotonic()
         child.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0)
+        told.seek(0)
         if child.returncode:
-            said.seek(0)
-            raise SystemExit(f"{' '.join(command)[:200]} failed:\n{said.read()[-2000:]}")
-    return started, ended, used.ru_maxrss
+            raise SystemExit(f"{' '.join(command)[:200]} failed:\n{told.read()[-2000:]}")
+        return started, ended, used.ru_maxrss, said.read()
 
 
 def megabytes(peak: int) -> float:
@@ -154,24 +156,27 @@ def megabytes(peak: int) -> float:
     return peak / (1_000_000 if sys.platform == "darwin" else 1000)
 
 
+def to(protocol: str, server: Server) -> dict[str, str]:
+    return {f"AMAS_{name.upper()}": value for name, value in route(protocol, server.url).items()}
+
+
 def amas(protocol: str, calls: list[Reply]) -> Run:
     """One task with these tool calls, one a request, over this wire."""
     with desk() as (project, env), Server([*calls, say("Done.")], protocol) as server:
-        to = {f"AMAS_{name.upper()}": value for name, value in route(protocol, server.url).items()}
-        started, ended, peak = process([*AMAS, *TASK], project, env | to)
+        started, ended, peak, _ = process([*AMAS, *TASK], project, env | to(protocol, server))
         return Run(started, ended, megabytes(peak), server.requests)
 
 
-def alone(protocol: str, said: dict, calls: list[Reply]) -> Run:
-    """litellm by itself, with the requests that make up this conversation.
+def alone(protocol: str, body: dict) -> Run:
+    """litellm by itself, for one answer that is a tool call.
 
-    said: the body of amas's last request, in OpenAI's form
+    body: of amas's first request, in OpenAI's form
     """
-    kept = {name: said[name] for name in ("messages", "tools")}
+    kept = {name: body[name] for name in ("messages", "tools")}
     options = {"stream": True, "stream_options": {"include_usage": True}, "max_retries": 0}
-    with desk() as (project, env), Server([*calls, say("Done.")], protocol) as server:
+    with desk() as (project, env), Server(reads(1), protocol) as server:
         given = json.dumps({**kept, **options, **route(protocol, server.url)})
-        started, ended, peak = process([sys.executable, "-c", ALONE], project, env, given)
+        started, ended, peak, _ = process([sys.executable, "-c", ALONE], project, env, given)
         return Run(started, ended, megabytes(peak), server.requests)
 
 
@@ -205,13 +210,58 @@ def resident(pid: int) -> tuple[float, float]:
     return int(told.stdout) / 1000, float("nan")
 
 
+# Within one process: what is litellm's and what is ours
+
+
+class Clocked(Model):
+    """Notes the moments when litellm is called and when its answer is all there."""
+
+    def __init__(self, *args: Any):
+        super().__init__(*args)
+        self.moments: list[float] = []
+
+    def library(self) -> Any:
+        return Library(super().library(), self.moments)
+
+
+class Library:
+    def __init__(self, inner: Any, moments: list[float]):
+        self.inner, self.moments = inner, moments
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def completion(self, **request: Any) -> "Stream":
+        self.moments.append(time.monotonic())
+        return Stream(self.inner.completion(**request), self.moments)
+
+
+class Stream(Library):
+    def __iter__(self) -> Iterator:
+        yield from self.inner
+        self.moments.append(time.monotonic())
+
+
+def clocked() -> None:
+    """One task with all of amas's parts in this process; last it prints our seconds in between."""
+    root = Path.cwd()
+    settings, keyring, _ = config.load(root, {}, lambda what: False)
+    front = pipes.Lines(startup.console(stderr=True))
+    model = Clocked(settings, keyring, front.show)
+    chat = build(settings, keyring, root, places.ours(), front, model.complete)
+    model.emit = chat.model.emit
+    front.run(chat, "Read.")
+    answered, called = model.moments[1::2], model.moments[2::2]
+    print(json.dumps([call - answer for answer, call in zip(answered, called, strict=False)]))
+
+
 # The table
 
 
 def at_start(runs: int) -> Iterator[Row]:
     with desk() as (project, env):
         versions = [process([*AMAS, "--version"], project, env) for _ in range(runs)]
-    version = median(ended - started for started, ended, _ in versions)
+    version = median(ended - started for started, ended, *_ in versions)
     yield Row("`amas --version`", seconds(version), must="< 1 s", aim="0.15 s")
     prompts = [prompt() for _ in range(runs)]
     ready = median(each.ready for each in prompts)
@@ -225,7 +275,7 @@ def over_each_wire(runs: int) -> Iterator[Row]:
     """20 calls of real work over each wire; that of OpenAI, whose times count, `runs` times."""
     ours = [amas("openai", work(20)) for _ in range(runs)]
     opening = ours[0].requests[0].body
-    plain = [alone("openai", opening, reads(1)) for _ in range(runs)]
+    plain = [alone("openai", opening) for _ in range(runs)]
     begun, plainly = median(run.first for run in ours), median(run.first for run in plain)
     yield Row(
         "start → first model request, one-shot",
@@ -237,7 +287,7 @@ def over_each_wire(runs: int) -> Iterator[Row]:
     yield Row("20 tool calls, start → exit", seconds(median(run.whole for run in ours)))
     yield memory("openai", ours, plain)
     for wire in sorted(PROTOCOLS.keys() - {"openai"}):
-        yield memory(wire, [amas(wire, work(20))], [alone(wire, opening, reads(1))])
+        yield memory(wire, [amas(wire, work(20))], [alone(wire, opening)])
     yield from tokens(opening)
 
 
@@ -262,23 +312,25 @@ def tokens(opening: dict) -> Iterator[Row]:
 
 
 def over_200_calls() -> Iterator[Row]:
-    ours = amas("openai", reads(200))
-    plain = alone("openai", ours.requests[-1].body, reads(200))
-    total, theirs = pauses(ours), pauses(plain)
-    own = [a - b for a, b in zip(total, theirs, strict=True)]
-    yield Row("answer → next request, 200 calls", thousandths(total), thousandths(theirs))
-    yield Row("– first 20 calls", thousandths(total[:EDGE]), thousandths(theirs[:EDGE]))
-    yield Row("– last 20 calls", thousandths(total[-EDGE:]), thousandths(theirs[-EDGE:]), aim="flat")
-    yield Row("our own part of it", thousandths(own), must="< 5 ms")
-    yield Row("– first 20 calls", thousandths(own[:EDGE]))
-    yield Row("– last 20 calls", thousandths(own[-EDGE:]), must="flat")
+    ours, pauses = between(200)
+    theirs = [pause - own for pause, own in zip(pauses, ours, strict=True)]
+    what = "answer → next request over 200 calls"
+    yield Row(what, thousandths(pauses), thousandths(theirs), aim="litellm's part flat")
+    yield Row("our own part of it", thousandths(ours), must="< 5 ms, flat")
     yield Row("200 tool calls, start → exit", seconds(amas("openai", work(200)).whole))
 
 
-def pauses(run: Run) -> list[float]:
-    """From the end of each answer to the arrival of the next request."""
-    ends = [request.answered or request.time for request in run.requests]
-    return [later.time - end for end, later in zip(ends, run.requests[1:], strict=False)]
+def between(calls: int) -> tuple[list[float], list[float]]:
+    """Between each answer and the next request: our own part, and the whole for the server."""
+    with desk() as (project, env), Server([*reads(calls), say("Done.")]) as server:
+        here = {"PYTHONPATH": str(Path(__file__).parents[1])}
+        command = [sys.executable, "-c", CLOCKED]
+        *_, said = process(command, project, env | to("openai", server) | here)
+    ends = [request.answered or request.time for request in server.requests]
+    arrivals = [request.time for request in server.requests[1:]]
+    return json.loads(said.splitlines()[-1]), [
+        later - end for end, later in zip(ends, arrivals, strict=False)
+    ]
 
 
 def seconds(value: float) -> str:
@@ -290,7 +342,9 @@ def size(value: float) -> str:
 
 
 def thousandths(values: list[float]) -> str:
-    return f"{1000 * median(values):.1f} ms"
+    """In the middle of all, of the first and of the last ones."""
+    middles = [1000 * median(some) for some in (values, values[:EDGE], values[-EDGE:])]
+    return "{:.1f} ms (first 20: {:.1f}, last 20: {:.1f})".format(*middles)
 
 
 def table(rows: Iterator[Row]) -> Iterator[str]:
@@ -320,7 +374,7 @@ def warm_up() -> None:
     found = importlib.util.find_spec("amas_code")
     if found and found.submodule_search_locations:
         compileall.compile_dir(found.submodule_search_locations[0], quiet=1)
-    alone("openai", amas("openai", []).requests[0].body, [])
+    alone("openai", amas("openai", []).requests[0].body)
 
 
 def measured(runs: int, quick: bool) -> Iterator[Row]:

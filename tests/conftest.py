@@ -85,4 +85,4 @@ def terminal(project: Path, env: dict):
 
     yield start
     for each in opened:
-        each.__exit__()
+        each.close()

