@@ -2,7 +2,7 @@
 
 import difflib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -182,17 +182,23 @@ def mode(chat: Chat, rest: str) -> str:
 
 
 def undo(chat: Chat, rest: str) -> str:
-    done = chat.checkpoints.undo(number(rest))
-    return "\n".join(told("Undone", op) for op in done) or "There is nothing to undo."
+    return brought_back(chat, chat.checkpoints.undo(number(rest)))
 
 
 def redo(chat: Chat, rest: str) -> str:
-    done = chat.checkpoints.redo(number(rest))
-    return "\n".join(told("Done again", op) for op in done) or "There is nothing to redo."
+    return brought_back(chat, chat.checkpoints.redo(number(rest)))
 
 
-def told(verb: str, op: Op) -> str:
-    """What an undo or redo did."""
+def brought_back(chat: Chat, done: Sequence[Op]) -> str:
+    """What an undo, redo or restore did, for the user now and for the model next time."""
+    lines = [told(op) for op in done]
+    if lines:
+        chat.attached.append("(The user brought files back: " + "; ".join(lines) + ")")
+    return "\n".join(lines) or "There is nothing to bring back."
+
+
+def told(op: Op) -> str:
+    verb = "Done again" if op.kind == "redo" else "Undone"
     return f"{verb}: {op.why.partition(': ')[2]}"
 
 
@@ -209,10 +215,10 @@ def checkpoint(chat: Chat, rest: str) -> str:
         case "save" if name:
             return f"Checkpoint {name!r} is set ({chat.checkpoints.save(name).id})."
         case "restore" if name:
-            done = chat.checkpoints.restore(name)
-            return f"Back at {name}: {len(done)} changes undone; /redo brings them back."
+            return brought_back(chat, chat.checkpoints.restore(name))
         case "squash":
-            return chat.checkpoints.squash()
+            sure = chat.choose("Fold the unpushed [amas] commits into one?", ["yes", "no"])
+            return chat.checkpoints.squash() if sure == 0 else "Nothing was folded."
         case "" | "list":
             return checkpoints(chat.checkpoints)
     return "Usage: /checkpoint [list] | save NAME | restore NAME-or-ID | squash"
@@ -280,7 +286,7 @@ def context(chat: Chat, rest: str) -> str:
     messages, tools = chat.agent.messages, list(chat.agent.tools.values())
     parts = {"tools": chat.compaction.used([], tools)}
     for role in ("system", "user", "assistant", "tool"):
-        parts[role] = chat.compaction.used([m for m in messages if m["role"] == role]) - 0
+        parts[role] = chat.compaction.used([m for m in messages if m["role"] == role])
     window = chat.window()
     rows = [f"  {name:<10} {tokens:>8,}" for name, tokens in parts.items()]
     used = sum(parts.values())

@@ -126,7 +126,7 @@ def run(build: Callable) -> int:
             say(front, git(root, "log", "--oneline"))
             done = chat.checkpoints.undo()
             say(front, "› /undo", "bold")
-            say(front, "\n".join(commands.told("Undone", op) for op in done), "")
+            say(front, "\n".join(commands.told(op) for op in done), "")
             say(
                 front,
                 "What you had changed yourself would be left as it is. /redo brings the edit back.",

@@ -12,7 +12,7 @@ from amas_code.catalog import LOCAL, usage
 from amas_code.config import Settings
 from amas_code.events import ContextExceeded, Cut, Notice, Stopped
 from amas_code.keys import Keyring, provider_name
-from amas_code.trouble import Trouble, explain
+from amas_code.trouble import explain
 
 TRIES = 5  # requests for one answer, before the next model or the user is turned to
 
@@ -83,7 +83,8 @@ class Model:
     def ask(self, name: str, messages: list[dict], tools: list[dict]) -> dict:
         """One request. The stream is closed whatever happens, so that nothing goes on costing."""
         started, library, answer, stream = time.monotonic(), self.library(), self.answer, None
-        library.module_level_client.client.timeout = self.settings.request_timeout  # for Gemini
+        if provider_name(name) == "gemini":  # where litellm forgets the timeout it is given
+            library.module_level_client.client.timeout = self.settings.request_timeout
         try:
             stream = library.completion(**self.request(name, messages, tools))
             answer.take(stream)

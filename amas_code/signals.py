@@ -42,7 +42,19 @@ def pulse(beat: Callable[[], None], seconds: float = 0.1) -> Iterator[None]:
     System calls that the timer interrupts are taken up again by Python (PEP 475). What `beat`
     raises ends whatever runs inside.
     """
-    old = signal.signal(signal.SIGALRM, lambda number, frame: beat())
+    beating = False
+
+    def once(number: int, frame: FrameType | None) -> None:
+        nonlocal beating
+        if beating:  # a slow one is not begun again inside itself
+            return
+        beating = True
+        try:
+            beat()
+        finally:
+            beating = False
+
+    old = signal.signal(signal.SIGALRM, once)
     signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
     try:
         yield

@@ -40,8 +40,10 @@ def begin(directory: str | None) -> None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    if directory:
-        os.chdir(directory)
+    try:
+        os.chdir(directory or os.getcwd())
+    except FileNotFoundError as error:
+        raise CannotStart("amas: the working directory is gone; cd to another one") from error
 
 
 def tell(*lines: str) -> None:
@@ -121,16 +123,18 @@ def check_key(settings: Settings, keyring: Keyring) -> None:
     )
 
 
-def resumed(chat: Chat, options: dict) -> list[str]:
-    """Take up the session that the options name. "?" asks which."""
-    if not (options["resume"] or options["continue"]):
+def resumed(chat: Chat, options: dict, one_shot: bool) -> list[str]:
+    """Take up the session that the options name; "?" asks which."""
+    if options["resume"] is None and not options["continue"]:
         return []
     earlier = chat.sessions()
     if not earlier:
         raise CannotStart("amas: there is no earlier session in this project")
-    wanted = options["resume"] or earlier[0].id
+    wanted = earlier[0].id if options["resume"] is None else options["resume"].strip("?")
+    if one_shot and not wanted:
+        raise CannotStart("amas: which session? Name it by the beginning of its ID")
     try:
-        return [commands.resume(chat, wanted.replace("?", ""))]
+        return [commands.resume(chat, wanted)]
     except (ToolError, OSError) as error:
         raise CannotStart(f"amas: {error}") from error
 
@@ -185,7 +189,8 @@ def start(build: Callable, words: str, options: dict) -> int:
 
 def prompt(words: str) -> str:
     """The task: the words with the files they mention, then what is piped in."""
-    text, notices = mentions.expand(words.strip(), Path.cwd())
+    sound = words.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    text, notices = mentions.expand(sound.strip(), Path.cwd())
     tell(*notices)
     return "\n\n".join(filter(None, [text, piped()]))
 
@@ -203,7 +208,7 @@ def carry_on(chat: Any, front: Any, task: str | None, options: dict) -> int:
     try:
         if task is None:
             chat.choose = front.choose
-        tell(*chat.checkpoints.recover(), *resumed(chat, options))
+        tell(*chat.checkpoints.recover(), *resumed(chat, options, task is not None))
         if task is not None:
             chat.model.preload()
             return front.run(chat, task)
@@ -234,8 +239,8 @@ def explained(error: BaseException) -> tuple[str, int]:
         case CannotStart():
             return str(error), error.code
         case click.UsageError(ctx=context):
-            hint = f"{context.get_usage()}\n" if context else ""
-            return f"{hint}amas: {error.format_message()}", 2
+            name = context.command_path if context else "amas"
+            return f"{name}: {error.format_message()} ({name} --help tells more.)", 2
         case config.ConfigError():
             return f"amas: {error}", 2
         case KeyboardInterrupt() | click.Abort() | EOFError():

@@ -46,14 +46,14 @@ def resume(given: Given, id: str | None) -> None:
 @click.argument("n", type=click.IntRange(1), default=1)
 def undo(n: int) -> None:
     """Take back the last edits that Amas made in this project."""
-    report("Undone", here().undo(n))
+    report(here().undo(n), "There is nothing to undo.")
 
 
 @click.command()
 @click.argument("n", type=click.IntRange(1), default=1)
 def redo(n: int) -> None:
     """Make undone edits again."""
-    report("Done again", here().redo(n))
+    report(here().redo(n), "There is nothing to redo.")
 
 
 @click.command()
@@ -64,7 +64,7 @@ def checkpoint(what: str, id: str | None) -> None:
     if what == "list" and not id:
         click.echo(visible(commands.checkpoints(here())))
     elif what == "restore" and id:
-        report("Undone", here().restore(id))
+        report(here().restore(id), "Nothing has changed since.")
     else:
         raise click.UsageError("It is `list`, or `restore` with an ID or a name.")
 
@@ -76,12 +76,12 @@ def here() -> Checkpoints:
     return checkpoints
 
 
-def report(verb: str, done: Sequence[Op]) -> None:
+def report(done: Sequence[Op], nothing: str) -> None:
     for op in done:
         when = time.strftime("%d %b %H:%M", time.localtime(op.time))
-        click.echo(visible(f"{commands.told(verb, op)} ({when})"))
+        click.echo(visible(f"{commands.told(op)} ({when})"))
     if not done:
-        click.echo("There is nothing to bring back.")
+        click.echo(nothing)
 
 
 @click.command("config")
@@ -98,7 +98,8 @@ def wizard() -> None:
     name = click.prompt("Model", default=f"{provider.prefix}/{provider.model}", err=True)
     if why := failure(name, provider.variables[0], key):
         tell(f"It did not work: {why}")
-        click.confirm("Keep it all the same?", default=False, abort=True, err=True)
+        if not click.confirm("Keep it all the same?", default=False, err=True):
+            raise CannotStart("Nothing was kept.", 1)
     yamlfile.remember(config_files / "keys.yaml", provider.variables[0], key)
     yamlfile.remember(config_files / "config.yaml", "model", name)
     tell(f"Kept: the key in {config_files / 'keys.yaml'} (for you alone), the model beside it.")

@@ -106,6 +106,7 @@ class View:
             return
         things: list[Any] = []
         if block := self.stream.live():
+            things += [""] if self.last and not block.continued else []
             things += self.screen.rows_of(renderable(block, self.screen.console.width - 1))
         elif self.thought:
             things.append(look.end_row(self.thought, "dim italic", self.screen.console.width - 1))

@@ -123,7 +123,8 @@ def desk() -> Iterator[tuple[Path, dict[str, str]]]:
 
 def environment(home: Path) -> dict[str, str]:
     """Bytecode may be written; litellm looks for no price list on the net, alone or not."""
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL") if name in os.environ}
+    names = ("PATH", "PYTHONPATH", "LANG", "LC_ALL")
+    kept = {name: os.environ[name] for name in names if name in os.environ}
     offline = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "GIT_CONFIG_NOSYSTEM": "1"}
     return kept | offline | {"HOME": str(home)}
 

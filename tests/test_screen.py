@@ -1,10 +1,10 @@
 """What a turn looks like: the view and the screen, their bytes fed to a terminal emulator."""
 
-import contextlib
 import io
 import os
 import re
 import shutil
+import signal
 import subprocess
 import threading
 import time
@@ -194,21 +194,31 @@ def test_a_pulse_in_the_middle_of_drawing_garbles_nothing() -> None:
 def test_ctrl_c_in_the_middle_of_drawing_loses_nothing() -> None:
     shown = Shown(80, 24)
     given: list[int] = []
+    over = threading.Event()
 
-    def beat() -> None:
-        raise KeyboardInterrupt
+    def press() -> None:
+        while not over.wait(0.002):
+            signal.raise_signal(signal.SIGINT)
 
+    pressing = threading.Thread(target=press)
+    interrupted = 0
     with shown.view.screen.working():
-        while len(given) < 300:
-            with contextlib.suppress(KeyboardInterrupt), pulse(beat, 0.001):
-                while True:
+        pressing.start()
+        try:
+            while len(given) < 400:
+                try:
                     given.append(len(given))
                     shown.view.show(Text(f"Said {given[-1]:04}.\n\n"))
+                except KeyboardInterrupt:
+                    interrupted += 1
+        finally:
+            over.set()
+            pressing.join()
         shown.view.finish()
     numbers = [int(number) for number in re.findall(r"Said (\d{4})\.", shown.all())]
+    assert interrupted > 5
     assert numbers == sorted(set(numbers))
-    # What was interrupted before it was shown is the model's to keep, not the screen's.
-    assert len(numbers) > 200
+    assert len(numbers) >= 390  # all but those interrupted before they were shown
 
 
 # --- sizes --------------------------------------------------------------------------------------
@@ -234,7 +244,7 @@ def test_an_emoji_that_is_wider_than_thought_breaks_no_row() -> None:
     shown = Shown(40, 12)
     with shown.view.screen.working():
         for n in range(30):
-            shown.view.show(Text(f"{n} 👩‍👩‍👧‍👦❤️🏴‍☠️日本語のとても長い文章です。" * 2 + "\n"))
+            shown.view.show(Text(f"{n} 🇩🇪🇯🇵❤️日本語のとても長い文章です。🎉 " * 2 + "\n"))
             shown.view.draw()
         shown.view.show(Text("\n"))
         shown.view.finish()
@@ -323,10 +333,9 @@ def steering(raw: str) -> list[str]:
 def test_untrusted_text_never_steers_the_terminal(events: list) -> None:
     shown = Shown(200)
     shown.view.waiting = [HOSTILE]
-    text = shown.turn(*events)
+    shown.turn(*events)
     assert steering(shown.raw) == []
-    if not isinstance(events[0], (Thought, Began)) or len(events) > 1:
-        assert "[red]h[/red]" in text
+    assert "[red]h[/red]" in shown.raw
 
 
 # --- a real terminal ----------------------------------------------------------------------------
@@ -348,7 +357,7 @@ class Tmux:
         ).stdout
 
     def wait(self, there: Callable[[str], bool]) -> str:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 30
         while not there(shown := self.tmux("capture-pane", "-p", "-S", "-")):
             assert time.monotonic() < deadline, shown
         return shown
@@ -364,7 +373,7 @@ def tmux(project: Path, env: dict) -> Iterator[Callable]:
 
     yield start
     for each in started:
-        each.tmux("kill-server")
+        subprocess.run([*each.base, "kill-server"], capture_output=True)
 
 
 @pytest.mark.skipif(not shutil.which("tmux"), reason="needs a terminal that wraps anew")
