@@ -7,18 +7,20 @@ import stat
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from amas_code import __version__, commands, config, keys, mentions, pipes, signals
+from amas_code import __version__, commands, config, keys, pipes, signals
 from amas_code.catalog import ollama_models
 from amas_code.commands import Chat
 from amas_code.config import Settings
 from amas_code.events import ToolError
 from amas_code.keys import Keyring
 from amas_code.places import ours, project_root
+from amas_code.questions import choose
 from amas_code.visible import visible
 
 PATIENCE = 3.0  # seconds for the first byte of a pipe that may never speak
@@ -169,7 +171,7 @@ def start(build: Callable, words: str, options: dict) -> int:
     """
     signals.terminate_cleanly()
     root, places = project_root(Path.cwd()), ours()
-    task = prompt(words)
+    task, attached = prompt(words)
     one_shot = bool(task) or options["print"] or options["output_format"] != "text"
     if not task and (one_shot or not (sys.stdin.isatty() and sys.stdout.isatty())):
         raise click.UsageError(
@@ -184,15 +186,15 @@ def start(build: Callable, words: str, options: dict) -> int:
     keyring.bind(settings.model)
     front = the_front(options)
     chat = build(settings, keyring, root, places, front)
+    chat.attached += attached
     return carry_on(chat, front, task if one_shot else None, options)
 
 
-def prompt(words: str) -> str:
-    """The task: the words with the files they mention, then what is piped in."""
-    sound = words.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    text, notices = mentions.expand(sound.strip(), Path.cwd())
-    tell(*notices)
-    return "\n\n".join(filter(None, [text, piped()]))
+def prompt(words: str) -> tuple[str, list[str]]:
+    """The task, and what goes with it: what is piped in, unless that is the task itself."""
+    text = words.encode("utf-8", "surrogateescape").decode("utf-8", "replace").strip()
+    data = piped()
+    return (text, [data] if data else []) if text else (data, [])
 
 
 def the_front(options: dict) -> Any:
@@ -207,7 +209,7 @@ def carry_on(chat: Any, front: Any, task: str | None, options: dict) -> int:
     """Take up an earlier session if asked to; run one task, or talk until the user leaves."""
     try:
         if task is None:
-            chat.choose = front.choose
+            chat.choose = partial(choose, front)
         tell(*chat.checkpoints.recover(), *resumed(chat, options, task is not None))
         if task is not None:
             chat.model.preload()
@@ -222,14 +224,17 @@ def carry_on(chat: Any, front: Any, task: str | None, options: dict) -> int:
 
 def failed(error: BaseException, output_format: str) -> int:
     """Say in a line why it ended, as JSON too if that was asked for. Returns the exit status."""
-    if isinstance(error, BrokenPipeError):  # nobody reads on; nor may the flush at exit fail
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     why, code = explained(error)
     with contextlib.suppress(OSError):
-        tell(why)
+        tell(*([why] if why else []))
+    with contextlib.suppress(OSError):
         if output_format != "text":
             pipes.write(pipes.result(why, code))
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # nobody reads on, so the flush at exit would fail, too
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     return code
 
 
@@ -247,6 +252,8 @@ def explained(error: BaseException) -> tuple[str, int]:
             return "Stopped.", 130
         case ToolError():
             return f"amas: {error}", 1
+        case BrokenPipeError():
+            return "", 1
         case OSError(strerror=str(reason)):
             return f"amas: {reason}" + (f": {error.filename}" if error.filename else ""), 1
     return f"amas: {type(error).__name__}: {error}. This is a mistake in amas{noted(error)}.", 1

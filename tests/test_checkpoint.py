@@ -851,14 +851,16 @@ print(made)
 
 def struck(repo: Path, calls: int, number: int) -> subprocess.CompletedProcess:
     """Land, undo, redo in a process that gets the signal at its `calls`-th call of a function."""
-    command = [sys.executable, "-c", CHILD, str(calls), str(number)]
+    command = [sys.executable, "-c", CHILD, str(calls), str(int(number))]
     return subprocess.run(command, cwd=repo, capture_output=True, text=True)
 
 
 def check_recovery(repo: Path, points: int) -> set[str]:
     """Crash at so many moments, recover from each. Returns how the sentences on it began."""
     (repo / "b.txt").write_text("dirty\n")
-    total = int(struck(repo, 0, signal.SIGKILL).stdout)
+    whole = struck(repo, 0, signal.SIGKILL)
+    assert whole.returncode == 0, whole.stderr
+    total = int(whole.stdout)
     Checkpoints(repo).undo()
     sentences = set()
     for point in range(1, points + 1):

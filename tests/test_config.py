@@ -334,7 +334,9 @@ def test_a_project_s_own_settings_count_only_once_trusted(setup: Setup, line: st
 
 def test_the_question_of_trust_shows_what_would_count(setup: Setup) -> None:
     setup.project.write_text("api_base: http://evil.example\nmode: auto-edit\n")
-    with pytest.raises(AssertionError, match="api_base: 'http://evil.example'\n  mode: 'auto-edit'"):
+    with pytest.raises(
+        AssertionError, match="api_base: 'http://evil.example'\n  mode: 'auto-edit'"
+    ):
         setup.load(trust=never)
 
 

@@ -394,9 +394,14 @@ def test_ctrl_c_ends_a_wait(interrupting: None) -> None:
         assert talk.fails().code == 130
 
 
+def ctrl_c() -> None:
+    """To the main thread, as a terminal's reaches it: from another one it would not wake it."""
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
 def soon() -> None:
     """Ctrl-C from elsewhere, after what is going on now has had time to begin waiting."""
-    threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
+    threading.Timer(0.2, ctrl_c).start()
 
 
 @EVERY
@@ -520,7 +525,7 @@ def interrupt_when_stalled(server: Server, talk: Talk, after: str) -> None:
             break
         deadline.wait(0.02)
     deadline.wait(0.1)  # for the last piece before the stall
-    signal.raise_signal(signal.SIGINT)
+    ctrl_c()
 
 
 @EVERY

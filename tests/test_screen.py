@@ -29,7 +29,7 @@ from amas_code.events import (
     Thought,
     Usage,
 )
-from amas_code.signals import pulse
+from amas_code.signals import pulse, uninterrupted
 from amas_code.view import View
 from tests.conftest import AMAS, to
 from tests.server import Server, say, stall
@@ -189,6 +189,19 @@ def test_a_pulse_in_the_middle_of_drawing_garbles_nothing() -> None:
     assert re.findall(r"Paragraph (\d{3}) with code and bold\.", shown.all()) == [
         f"{n:03}" for n in range(300)
     ]
+
+
+def test_the_clock_goes_on_after_a_moment_that_nothing_may_interrupt() -> None:
+    beats: list[float] = []
+    with pulse(lambda: beats.append(time.monotonic()), 0.001):
+        with uninterrupted():
+            until = time.monotonic() + 0.02
+            while time.monotonic() < until:
+                pass
+        over = time.monotonic()
+        while time.monotonic() < over + 30 and not [beat for beat in beats if beat > over]:
+            pass
+    assert beats and beats[-1] > over
 
 
 def test_ctrl_c_in_the_middle_of_drawing_loses_nothing() -> None:
