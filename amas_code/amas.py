@@ -15,12 +15,7 @@ SUBCOMMANDS = ("demo", "config", "resume", "undo", "redo", "checkpoint")
 
 
 def build(
-    settings: Any,
-    keyring: Any,
-    root: Path,
-    places: Any,
-    front: Any,
-    complete: Callable | None = None,
+    settings: Any, keyring: Any, root: Path, places: Any, front: Any, complete: Any = None
 ) -> Any:
     """A chat with all its parts. A feature is a line here and a file of its own.
 

@@ -91,7 +91,7 @@ class Incomplete(Exception):
 def tool_call(call: dict, cut_off: bool) -> dict:
     """A call as it is kept. A name that is none would have the provider refuse all that follows."""
     arguments = call["arguments"] or "{}"
-    if cut_off and not is_json(arguments):
+    if cut_off and not is_json(call["arguments"]):
         arguments = json.dumps({"cut_off": arguments[-200:]})
     name = re.sub(r"[^a-zA-Z0-9_-]", "_", call["name"])[:64] or "unnamed"
     return {

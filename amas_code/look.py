@@ -38,6 +38,13 @@ def end_row(text: str, style: str, width: int) -> Any:
     return row(end, style)
 
 
+def typed(line: str) -> Any:
+    """What the user typed, as the prompt leaves it behind."""
+    from rich.text import Text
+
+    return Text.assemble(("› ", "bold cyan"), visible(line))
+
+
 def announced(message: dict) -> dict[str, Action]:
     """The calls in a message by their ids, for those that fail before they begin."""
     calls = [(call["id"], call["function"]) for call in message.get("tool_calls") or ()]

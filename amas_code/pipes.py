@@ -57,13 +57,11 @@ class Json:
 
     def show(self, event: Any) -> None:
         self.requests += isinstance(event, Usage)
-        if self.stream and not isinstance(event, session.PASSING):
-            self.write(session.line(event))
-
-    def write(self, body: dict) -> None:
+        if not self.stream or isinstance(event, session.PASSING):
+            return
         try:
-            write(body)
-        except BrokenPipeError:  # no Exception of ours may look like one of the model's or a tool's
+            write(session.line(event))
+        except BrokenPipeError:  # which looks like one of the model's or a tool's here
             raise Stopped("Stopped: nobody reads the output any more.") from None
 
     def ask(self, action: Action) -> str:
@@ -72,9 +70,7 @@ class Json:
     def run(self, chat: Chat, prompt: str) -> int:
         began = time.monotonic()
         if self.stream:
-            self.write(
-                {"type": "init", "session_id": chat.journal.id, "model": chat.settings.model}
-            )
+            write({"type": "init", "session_id": chat.journal.id, "model": chat.settings.model})
         try:
             code, why = chat.attempt(prompt, chat.guard.check_time)
         except SystemExit as left:  # SIGTERM

@@ -97,9 +97,10 @@ class Model:
 
     def request(self, name: str, messages: list[dict], tools: list[dict]) -> dict[str, Any]:
         key, base = self.keyring.key_for(name), self.keyring.base_for(name)
+        plain = [{key: m[key] for key in m if key != "thinking_blocks"} for m in messages]
         request = {
             "model": full_name(name),
-            "messages": messages,
+            "messages": messages if "claude" in name else plain,  # none but Anthropic knows those
             "stream": True,
             "stream_options": {"include_usage": True},
             "api_key": key or ("none" if base else None),

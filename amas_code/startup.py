@@ -36,16 +36,21 @@ class CannotStart(Exception):
 
 
 def begin(directory: str | None) -> None:
-    """A closed standard stream becomes /dev/null, no character can break the others; then cd."""
+    """Make sure of the streams and the directory that we work with."""
+    sound_streams()
+    try:
+        os.chdir(directory or os.getcwd())
+    except FileNotFoundError as error:
+        raise CannotStart("amas: the working directory is gone; cd to another one") from error
+
+
+def sound_streams() -> None:
+    """A closed standard stream becomes /dev/null; no character can break the others."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # the lowest free number is its own, if done in this order
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    try:
-        os.chdir(directory or os.getcwd())
-    except FileNotFoundError as error:
-        raise CannotStart("amas: the working directory is gone; cd to another one") from error
 
 
 def tell(*lines: str) -> None:
@@ -224,6 +229,7 @@ def carry_on(chat: Any, front: Any, task: str | None, options: dict) -> int:
 
 def failed(error: BaseException, output_format: str) -> int:
     """Say in a line why it ended, as JSON too if that was asked for. Returns the exit status."""
+    sound_streams()
     why, code = explained(error)
     with contextlib.suppress(OSError):
         tell(*([why] if why else []))

@@ -165,12 +165,13 @@ def shell_command(
     return work.shell.start(command) if background else work.shell.run(command, timeout)
 
 
-def shell_output(work: Workspace, id: str) -> str:
+def shell_output(work: Workspace, id: str = "") -> str:
     """Read what a background command printed since last time, and whether it still runs.
 
-    id: as shell_command gave it
+    id: as shell_command gave it; without it those that run are listed
     """
-    return work.shell.output(id)
+    running = "\n".join(f"{id} {command}" for id, command in work.shell.running())
+    return work.shell.output(id) if id else running or "(nothing runs in the background)"
 
 
 def shell_stop(work: Workspace, id: str) -> str:

@@ -83,7 +83,7 @@ def own_words(error: Exception) -> str:
     if found := re.search(r"""["'](?:message|error)["']: (["'])(.+?)\1[,}]""", str(error)):
         return found[2][:300]
     bare = re.sub(r"^((litellm\.)?\w+(: | - ))*", "", str(error).strip())
-    return bare.split("\n")[0][:300].rstrip(".")
+    return bare.split("\n")[0].split(". Handle with `litellm")[0][:300].rstrip(".")
 
 
 def retry_after(error: Exception) -> float | None:

@@ -28,7 +28,7 @@ class View:
         """Forget what belonged to the turn before."""
         self.actions: dict[str, Action] = {}
         self.running: Action | None = None
-        self.output, self.began = "", time.monotonic()
+        self.asked, self.output, self.began = "", "", time.monotonic()
         self.done: list[Action] = []
         self.usage: list[events.Usage] = []
         self.restart()
@@ -45,8 +45,9 @@ class View:
 
     def take_in(self, event: Any) -> None:
         match event:
-            case events.Asked():
+            case events.Asked(prompt):
                 self.begin()
+                self.asked = prompt
             case events.Thought(chunk):
                 self.thought += chunk
                 return
@@ -55,6 +56,11 @@ class View:
                 if not (blocks := self.stream.feed(chunk)):
                     return  # the next pulse draws it
                 self.blocks(blocks)
+            case events.Said({"role": "user", "content": text}):
+                self.finish()
+                if text != self.asked:  # typed while it worked; the prompt itself is there already
+                    self.put("prompt", look.typed(text))
+                self.asked = ""
             case events.Said({"role": "assistant", "content": text} as message):
                 self.actions |= look.announced(message)
                 self.blocks([] if self.streamed else self.stream.feed(text or ""))

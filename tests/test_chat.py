@@ -48,14 +48,17 @@ def prompt(chat: Terminal) -> str:
     return "\n".join(row[2:] for row in rows[start:-1]).rstrip()
 
 
-def tell(chat: Terminal, line: str, wanted: str | None = None) -> str:
-    """Type a line and wait until what it leads to is over; what that added to the screen."""
-    before = len(ready(chat))
+def tell(chat: Terminal, line: str, wanted: str) -> str:
+    """Type a line, wait until it has led to this once more and the prompt is back; all there is."""
+    before = ready(chat).count(wanted)
     chat.send(line + ENTER)
-    chat.wait(
-        lambda text: "context" not in chat.shown().split("\n")[-1] or len(text) > before + 300
-    )
-    return ready(chat) if wanted is None else (chat.wait(wanted), ready(chat))[1]
+    chat.wait(lambda text: text.count(wanted) > before)
+    return ready(chat)
+
+
+def leave(chat: Terminal) -> None:
+    chat.send(CTRL_D)
+    assert chat.ended() == 0
 
 
 def said(server: Server, role: str = "user", request: int = -1) -> list[str]:
@@ -129,7 +132,7 @@ def test_edits_are_asked_about_undone_and_made_again(terminal: Callable, project
         tell(chat, "/undo 3", "Undone: edit calc.py")
         assert calc.read_text() == SUBTRACT and not (project / "long.txt").exists()
         tell(chat, "/undo x", "'x' is no number")
-        tell(chat, "/quit")
+        chat.send("/quit" + ENTER)
         assert chat.ended() == 0
     assert b"\x1b[?1049" not in chat.raw
     assert b"\a" not in chat.raw
@@ -150,7 +153,8 @@ def test_checkpoints_are_set_listed_and_gone_back_to(terminal: Callable, project
         tell(chat, "/checkpoint restore before", "Undone: edit calc.py")
         assert (project / "calc.py").read_text() == SUBTRACT
         tell(chat, "/checkpoint restore nonsense", "nonsense")
-        tell(chat, "/checkpoint squash", "Number")
+        chat.send("/checkpoint squash" + ENTER)
+        chat.wait("Number")
         chat.send(ENTER)
         chat.wait("Nothing was folded.")
 
@@ -165,7 +169,7 @@ def test_tokens_are_shown_as_they_come_and_nothing_typed_meanwhile_is_echoed(
     script = [
         stall(thinking, say("Half of the answer is here, and now the rest of it."), after=30),
         stall(talking, say("Another half, and that was all."), after=12),
-        stall(asking, answer("Now an edit.", call("read_file", path="calc.py")), after="text"),
+        stall(asking, answer("Now an edit.", call("read_file", path="calc.py")), after=8),
         fix(),
         say("So be it."),
     ]
@@ -199,7 +203,7 @@ def test_tokens_are_shown_as_they_come_and_nothing_typed_meanwhile_is_echoed(
 
         # A 'y' typed before the question is there does not answer it.
         chat.send("edit" + ENTER)
-        chat.wait("Now an edit")
+        chat.wait("Now an")
         chat.send("y" + ENTER + "y")
         chat.wait("› y\n› y")
         asking.set()
@@ -234,7 +238,7 @@ def test_lines_typed_while_it_works_are_sent_after_the_running_tool(
         assert roles[-4:] == ["assistant", "tool", "user", "user"]
         assert re.search(r"● shell_command echo started; until .* exit status 0, [\d.]+ s", text)
         assert "1 command" in text
-        assert "and mind the tests" in text  # for good, not only while it waited
+        assert "› and mind the tests\n› one more thing\n\nNoted." in text
 
 
 @pytest.mark.parametrize("key", [CTRL_C, ESC], ids=["ctrl-c", "esc"])
@@ -306,7 +310,7 @@ def test_a_long_chat_is_compacted_and_goes_on(terminal: Callable) -> None:
         tell(chat, "hello " + "and so on " * 400, "First answer.")
         tell(chat, "hello again", "Second answer.")
         tell(chat, "/compact the names", "goes on from the summary")
-        assert "the names" in said(server)[0] and "hello again" in said(server)[0]
+        assert "the names" in said(server)[0] and "hello and so on" in said(server)[0]
         tell(chat, "and now?", "Third answer.")
         assert "The user greeted twice." in said(server)[0]
         assert len(str(server.requests[-1].body["messages"])) < len(
@@ -398,22 +402,20 @@ def test_the_prompt_completes_remembers_and_searches(
     again.send(ENTER)
     again.wait("Nothing is changed or run.")
     ready(again)
-    again.send(CTRL_D)
-    assert again.ended() == 0
+    leave(again)
 
 
 # --- commands ------------------------------------------------------------------------------------
 
 EACH = {
     "help": ("", "/checkpoint"),
-    "model": ("other/model", "Model: other/model. There is no key"),
+    "model": ("openai/test-model", "Model: openai/test-model."),
     "mode": ("nonsense", "There is no mode nonsense; choose from ask"),
     "undo": ("", "There is nothing to bring back."),
     "redo": ("", "There is nothing to bring back."),
     "checkpoint": ("", "No checkpoints yet"),
     "diff": ("", "This session changed nothing."),
-    "compact": ("", "There is nothing to compact yet."),
-    "context": ("", "tokens (0%)"),
+    "context": ("", "of 128,000 tokens"),
     "cost": ("", "openai/test-model: "),
     "attach": ("", "Usage: /attach"),
     "copy": ("", "Copied the last answer (12 characters)."),
@@ -427,9 +429,10 @@ EACH = {
 
 
 def test_every_slash_command_answers(terminal: Callable, project: Path) -> None:
-    assert set(EACH) | {"quit"} == set(COMMANDS)
+    assert {*EACH, "compact", "quit"} == set(COMMANDS)
     with Server([say("Good [b]day."), say("Another.")]) as server:
         chat = terminal(rows=60, **to(server.url))
+        tell(chat, "/compact", "There is nothing to compact yet.")
         tell(chat, "hello there", "Good [b]day.")
         for name, (rest, wanted) in EACH.items():
             tell(chat, f"/{name} {rest}".strip(), wanted)
@@ -439,10 +442,9 @@ def test_every_slash_command_answers(terminal: Callable, project: Path) -> None:
         tell(chat, "/hlep", "There is no /hlep. Did you mean /help?")
         tell(chat, "/zzzzzz", "There is no /zzzzzz. /help lists all.")
         tell(chat, "/export talk.md", "File exists")
-        tell(chat, f"/model {to(server.url)['AMAS_MODEL']}", "Model: openai/test-model.")
         tell(chat, "/etc/passwd is a file", "Another.")  # a path is no command
         assert "hello there" not in str(said(server))  # the conversation is a new one
-        tell(chat, "/quit")
+        chat.send("/quit" + ENTER)
         assert chat.ended() == 0
 
 
@@ -452,13 +454,14 @@ def test_earlier_conversations_are_taken_up_again(terminal: Callable, project: P
         tell(chat, "the first talk", "Answer 2.")
         tell(chat, "/clear", "A new conversation.")
         tell(chat, "the second talk", "Answer 2.")
-        tell(chat, "/resume", "Number")
+        chat.send("/resume" + ENTER)
+        chat.wait("Number")
         chat.send("1" + ENTER)
         chat.wait("Resumed ")
         chat.wait(": the first talk")
         tell(chat, "go on", "Answer 4.")
         assert said(server)[0].startswith("the first talk")
-        tell(chat, "/quit")
+        chat.send("/quit" + ENTER)
         assert chat.ended() == 0
         id = re.findall(r"Go on with: amas -r (\S+)", chat.all())[0]
         assert len(list((project / ".amas/sessions").iterdir())) == 2
@@ -484,7 +487,20 @@ def test_earlier_conversations_are_taken_up_again(terminal: Callable, project: P
 
 # --- terminals -----------------------------------------------------------------------------------
 
-MARKDOWN = "# Title\n\n日本語 and 🎉\n\n- item\n\n```python\nx = 1  # note\n```\n\n| a | b |\n|--|--|\n| 1 | 2 |\n"
+MARKDOWN = """# Title
+
+日本語 and 🎉
+
+- item
+
+```python
+x = 1  # note
+```
+
+| a | b |
+|---|---|
+| 1 | 2 |
+"""
 
 
 @pytest.mark.parametrize(
@@ -507,8 +523,7 @@ def test_any_terminal_shows_a_turn(
         for part in ("Title", "日本語 and 🎉", "• item", "  x = 1  # note", "a  b", "1  2"):
             assert part in text.replace("日 本 語", "日本語"), text
         assert (project / "calc.py").read_text() == ADD
-        chat.send(CTRL_D)
-        assert chat.ended() == 0
+        leave(chat)
     raw = chat.raw.decode()
     assert "\x1b[?1049" not in raw and "Esc stops" not in chat.all()
     if more:
@@ -561,7 +576,6 @@ def test_hostile_names_and_texts_never_reach_the_terminal_raw(
         chat.wait("tokens")
         ready(chat)
         tell(chat, "/history", "look")
-        tell(chat, "/export " + "x\u202e.md", "Written")
         tell(chat, "!cat evil*", "exit status")
     raw = chat.raw.decode("utf-8", "replace")
     assert "owned" in raw and "[red]" in raw

@@ -151,7 +151,9 @@ def test_background_commands_are_read_and_stopped(work: Workspace) -> None:
     while "up" not in started and time.monotonic() < deadline:
         started += tools.shell_output(work, "1")
     assert "up" in started
+    assert tools.shell_output(work) == "1 echo up; sleep 60"
     tools.shell_stop(work, "1")
+    assert "nothing runs" in tools.shell_output(work)
     work.shell.close()
     with pytest.raises(ToolError, match="9"):
         tools.shell_output(work, "9")
