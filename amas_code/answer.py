@@ -107,3 +107,19 @@ def is_json(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def close(stream: Any) -> None:
+    """Hang up. litellm's own wrapper cannot, what it wraps can, each in its way."""
+    inner = getattr(stream, "completion_stream", None)
+    end = getattr(getattr(inner, "streaming_response", inner), "close", None)
+    if end:
+        end()
+
+
+def told_the_end(stream: Any, provider: str) -> bool:
+    """Whether the server said that the answer is over; litellm says so of a broken stream too.
+
+    Not knowable for Gemini, where litellm never keeps what the server said.
+    """
+    return provider == "gemini" or bool(getattr(stream, "received_finish_reason", True))

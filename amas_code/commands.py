@@ -15,7 +15,7 @@ from amas_code.events import Action, Notice, Stopped, ToolError, Usage
 from amas_code.guards import Guard
 from amas_code.keys import Keyring
 from amas_code.permissions import Rules
-from amas_code.places import Places
+from amas_code.places import Places, home_directory
 from amas_code.session import Journal
 from amas_code.signals import pulse
 from amas_code.workspace import Workspace
@@ -81,22 +81,22 @@ class Chat:
         git = self.root / ".git"
         try:
             if git.is_file():  # a linked work tree
-                git = self.root / git.read_text().removeprefix("gitdir:").strip()
-            head = (git / "HEAD").read_text().strip()
+                git = self.root / git.read_text("utf-8").removeprefix("gitdir:").strip()
+            head = (git / "HEAD").read_text("utf-8").strip()
         except OSError:
             return ""
         return head.removeprefix("ref: refs/heads/") if head.startswith("ref:") else head[:9]
 
     def rules(self) -> Rules:
-        nowhere = self.root in (Path.home(), Path("/"))
+        nowhere = self.root in (home_directory().resolve(), Path("/"))
         return Rules(self.settings.mode, tuple(self.settings.allow), None if nowhere else self.root)
 
     def nobody(self, action: Action) -> str:
         """The answer to every question where there is nobody to ask."""
         self.refused = True
         return (
-            f"{action.name} needs the user's consent and nobody is there to ask; "
-            "starting with --yes or --allow would give it beforehand"
+            f"{action.name} needs the user's consent and nobody is there to ask; starting with "
+            f"{'--yes' if action.kind == 'edit' else '--allow COMMAND'} would give it beforehand"
         )
 
     def window(self) -> int:

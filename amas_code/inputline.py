@@ -134,8 +134,11 @@ class InputLine:
 
     def next(self, typed: str = "") -> str | None:
         """The next prompt, `typed` standing in it already."""
+        hint = ""
         while True:
             try:
+                if hint:
+                    print_formatted_text(FormattedText([("class:dim", hint)]), style=STYLE)
                 mark, self.above = [("", self.above), ("class:mark", "› ")], "\n"
                 return self.session.prompt(FormattedText(mark), default=typed).strip()
             except EOFError:
@@ -144,5 +147,4 @@ class InputLine:
                 again = time.monotonic() - self.interrupted < TWICE
                 if again and not self.session.default_buffer.text:
                     return None
-                self.interrupted, typed = time.monotonic(), ""
-                print_formatted_text(FormattedText([("class:dim", LEAVING)]), style=STYLE)
+                self.interrupted, typed, hint = time.monotonic(), "", LEAVING

@@ -68,7 +68,7 @@ def tool_line(action: Action | None, result: str, ok: bool, width: int) -> Any:
     name, about = (action.name, Text(matter(action)[:1000])) if action else ("call", Text())
     came = Text(brief(action, result), "dim" if ok else "red")
     about.truncate(max(width - len(name) - came.cell_len - 4, 12), overflow="ellipsis")
-    line = Text("● ", "green" if ok else "red", overflow="ellipsis", no_wrap=True)
+    line = Text(overflow="ellipsis", no_wrap=True).append("● ", "green" if ok else "red")
     return line.append(name, "bold").append(" ").append_text(about.append(" ")).append_text(came)
 
 

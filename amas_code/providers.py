@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from amas_code.answer import Answer
+from amas_code.answer import Answer, close, told_the_end
 from amas_code.catalog import LOCAL, usage
 from amas_code.config import Settings
 from amas_code.events import ContextExceeded, Cut, Notice, Stopped
@@ -88,7 +88,7 @@ class Model:
         try:
             stream = library.completion(**self.request(name, messages, tools))
             answer.take(stream)
-            return answer.message(told_the_end(stream, name))
+            return answer.message(told_the_end(stream, provider_name(name)))
         finally:
             close(stream)
             if answer.size:  # what broke off costs, too
@@ -127,21 +127,7 @@ def load() -> None:
 
 
 def full_name(name: str) -> str:
-    """`ollama/` has litellm drop the tools, `ollama_chat/` keeps them."""
+    """The name litellm needs: `ollama/` drops the tools, a bare `gemini-` goes to Vertex."""
+    if name.startswith("gemini-"):
+        return f"gemini/{name}"
     return "ollama_chat/" + name[7:] if name.startswith("ollama/") else name
-
-
-def close(stream: Any) -> None:
-    """Hang up. litellm's own wrapper cannot, what it wraps can, each in its way."""
-    inner = getattr(stream, "completion_stream", None)
-    end = getattr(getattr(inner, "streaming_response", inner), "close", None)
-    if end:
-        end()
-
-
-def told_the_end(stream: Any, name: str) -> bool:
-    """Whether the server said that the answer is over; litellm says so of a broken stream too.
-
-    Not knowable for Gemini, where litellm never keeps what the server said.
-    """
-    return provider_name(name) == "gemini" or bool(getattr(stream, "received_finish_reason", True))

@@ -91,7 +91,7 @@ class Screen:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold off a pulse that comes while we draw: a drawing inside a drawing would garble both."""
+        """Hold off a pulse while we draw: a drawing inside a drawing would garble both."""
         was, self.busy = self.busy, True
         try:
             yield

@@ -86,13 +86,22 @@ def searched(root: Path, files: list[str], pattern: str, path: Path, include: st
     )
     inside = [path.name] if path.is_file() else under(path, root, files)
     base = path.parent if path.is_file() else path
-    chosen = [name for name in inside if names is None or names.fullmatch(name)]
+    chosen = [
+        name
+        for name in inside
+        if (names is None or names.fullmatch(name)) and stays(base / name, base)
+    ]
     program = shutil.which("rg")
     lines = ripgrep(program, base, chosen, pattern) if program else None
     if lines is None:
         lines = scan(base, chosen, wanted)
     prefix = "" if base == Path.cwd() else os.path.relpath(base) + "/"
     return cut([prefix + line for line in lines], MOST_HITS, "lines") or "(nothing found)"
+
+
+def stays(path: Path, base: Path) -> bool:
+    """No link leads out of where the search was allowed."""
+    return os.path.realpath(path).startswith(f"{os.path.realpath(base)}/")
 
 
 def ripgrep(program: str, base: Path, names: list[str], pattern: str) -> list[str] | None:

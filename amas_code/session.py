@@ -21,6 +21,7 @@ from amas_code.events import (
     Thought,
     Usage,
 )
+from amas_code.places import home_directory
 
 PASSING = (Text, Thought, Output)  # not kept: the message or result that they grow into is
 PRIVATE = "# Written by amas: what is private to this machine stays out of git.\n" + "\n".join(
@@ -122,13 +123,13 @@ def prepare(directory: Path) -> None:
     if home.name == ".amas":
         home.chmod(0o700)
         if not (home / ".gitignore").exists():
-            (home / ".gitignore").write_text(PRIVATE)
+            (home / ".gitignore").write_text(PRIVATE, "utf-8")
 
 
 def place(root: Path, state: Path) -> Path:
     """Where a project's sessions lie: in it, or in our state directory if it is not writable."""
     inside = root / ".amas/sessions"
-    if root not in (Path.home(), Path("/")) and os.access(
+    if root not in (home_directory().resolve(), Path("/")) and os.access(
         inside if inside.exists() else root, os.W_OK
     ):
         return inside
@@ -159,7 +160,7 @@ def load(path: Path) -> Recorded:
                 del messages[length:]
             case {"type": "replaced", "messages": list(replaced)}:
                 messages = replaced
-            case {"type": "usage"}:
+            case {"type": "usage"} if record.keys() >= set(Usage._fields):
                 usage.append(Usage(*(record[name] for name in Usage._fields)))
     return Recorded(path.stem, messages, usage)
 

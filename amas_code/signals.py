@@ -70,4 +70,5 @@ def terminate_cleanly() -> None:
         raise SystemExit(128 + number)
 
     signal.signal(signal.SIGTERM, leave)
-    signal.signal(signal.SIGHUP, leave)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # else nohup means it
+        signal.signal(signal.SIGHUP, leave)

@@ -138,8 +138,10 @@ def edit_file(
     found = replace(
         before, old_str, new_str, replace_all, shown(file), not work.knows(file, before)
     )
-    places = "" if found.places == 1 else f"{found.places} places, "
-    note = f"{places}lines {found.lines[0]}-{found.lines[1]}"
+    first, last = found.lines
+    note = f"line {first}" if first == last else f"lines {first}-{last}"
+    if found.places > 1:
+        note = f"{found.places} places, the first at {note}"
     if found.level != "exact":
         note += f"; not an exact match, allowed for: {found.level}"
     return [Edit(file, before, found.after, note)]

@@ -523,7 +523,8 @@ def test_any_terminal_shows_a_turn(
         for part in ("Title", "日本語 and 🎉", "• item", "  x = 1  # note", "a  b", "1  2"):
             assert part in text.replace("日 本 語", "日本語"), text
         assert (project / "calc.py").read_text() == ADD
-        leave(chat)
+        chat.send("/quit" + ENTER)
+        assert chat.ended() == 0
     raw = chat.raw.decode()
     assert "\x1b[?1049" not in raw and "Esc stops" not in chat.all()
     if more:

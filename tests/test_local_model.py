@@ -45,6 +45,8 @@ def test_a_small_local_model_answers_through_the_whole_program(amas, llama: str)
     result = json.loads(first.stdout)
     assert result["num_turns"] >= 1 and result["usage"]["input_tokens"] > 0
     assert result["result"] and not first.stderr.count("Traceback")
-    again = amas("-p", "-c", "--output-format", "stream-json", "And again.", "--max-turns", "2", **where)
+    again = amas(
+        "-p", "-c", "--output-format", "stream-json", "And again.", "--max-turns", "2", **where
+    )
     lines = [json.loads(line) for line in again.stdout.splitlines()]
     assert lines[0]["session_id"] == result["session_id"] and lines[-1]["type"] == "result"

@@ -1,4 +1,4 @@
-"""The model side, through real litellm: four protocols, and everything that goes wrong on a wire."""
+"""The model side through real litellm: four protocols, and all that goes wrong on a wire."""
 
 import copy
 import itertools
@@ -195,7 +195,7 @@ def test_a_signed_thought_goes_back_unchanged(protocol: str) -> None:
 def test_a_redacted_thought_is_kept_too() -> None:
     from litellm.types.utils import Delta
 
-    block = {"type": "redacted_thinking", "data": "sealed"}
+    block: Any = {"type": "redacted_thinking", "data": "sealed"}
     heard = Answer(True, lambda event: None)
     heard.grow(Delta(thinking_blocks=[block]))
     assert heard.signed == [block]
@@ -384,7 +384,9 @@ def test_no_credit_left_is_not_tried_again() -> None:
     import openai
 
     library, response = Talk("").model.library(), httpx.Response(429, request=httpx.Request("", ""))
-    told = openai.RateLimitError("None left", response=response, body={"code": "insufficient_quota"})
+    told = openai.RateLimitError(
+        "None left", response=response, body={"code": "insufficient_quota"}
+    )
     trouble = explain(library, "openai/test-model", told)
     assert "no credit left" in trouble.text and not trouble.again
 
@@ -398,7 +400,7 @@ def test_gemini_says_in_its_words_how_long_to_wait() -> None:
 def test_ctrl_c_ends_a_wait(interrupting: None) -> None:
     with Server([error(429, retry_after=100)]) as server:
         talk = Talk(server.url)
-        talk.model.emit = lambda event: isinstance(event, Notice) and soon()
+        talk.model.emit = lambda event: soon() if isinstance(event, Notice) else None
         assert talk.fails().code == 130
 
 
@@ -513,9 +515,7 @@ def test_a_call_cut_off_before_its_arguments_is_marked_too() -> None:
 
 @EVERY
 @pytest.mark.parametrize("after", ["start", "text", "call"])
-def test_ctrl_c_keeps_the_text_and_hangs_up(
-    interrupting: None, protocol: str, after: str
-) -> None:
+def test_ctrl_c_keeps_the_text_and_hangs_up(interrupting: None, protocol: str, after: str) -> None:
     with Server([stall(threading.Event(), after=after)], protocol) as server:
         talk = Talk(server.url, protocol)
         threading.Thread(target=interrupt_when_stalled, args=(server, talk, after)).start()

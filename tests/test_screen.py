@@ -135,7 +135,7 @@ def test_a_long_code_block_is_committed_line_by_line() -> None:
 
 
 def test_a_long_paragraph_stays_whole_though_only_its_end_is_live() -> None:
-    words = " ".join(f"word{n:04}" for n in range(600))
+    words = " ".join(f"word{n:04}" for n in range(250))
     shown = Shown(60, 12)
     text = shown.turn(*pieces(words))
     assert re.findall(r"word\d{4}", text) == words.split()

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -106,12 +107,16 @@ def test_only_what_lasts_is_kept_and_no_file_contents(journal: Journal) -> None:
 def test_a_full_disk_costs_the_journal_and_is_told_once(tmp_path: Path) -> None:
     told: list = []
     journal = Journal(tmp_path / "sessions", told.append)
-    journal.directory.mkdir()
-    journal.path.symlink_to("/dev/full")
-    record(journal, Asked("hello"), *map(Said, TALK))
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))  # no file may grow beyond it
+    try:
+        record(journal, Asked("hello"), *map(Said, TALK), *map(Said, TALK))
+        assert session.load(journal.path).messages == TALK[:3]
+        journal.switch()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert [type(event) for event in told] == [Notice]
-    assert "not being saved" in told[0].text and "No space left" in told[0].text
-    journal.switch()
+    assert "This chat is not being saved" in told[0].text and "too large" in told[0].text
     record(journal, Asked("again"))
     assert journal.path.exists() and len(told) == 1
 

@@ -92,6 +92,13 @@ def test_files_are_listed_and_found_without_what_git_ignores(work: Workspace) ->
         tools.search_files(work, "(")
 
 
+def test_a_search_does_not_follow_a_link_out_of_the_project(work: Workspace, home: Path) -> None:
+    (home / "secret.txt").write_text("find me\n")
+    Path("link.txt").symlink_to(home / "secret.txt")
+    Path("out").symlink_to(home)
+    assert tools.search_files(work, "find me") == "(nothing found)"
+
+
 def test_a_search_is_the_same_without_ripgrep(work: Workspace, monkeypatch) -> None:
     Path("a -b.txt").write_text("one\ntwo one\n")
     Path("bin").write_bytes(b"one\0")
@@ -197,9 +204,9 @@ def test_numbers_in_quotes_are_understood() -> None:
 def test_the_door_tells_the_model_what_was_done(work: Workspace) -> None:
     landed = []
     carry_out = door.act(work, tools.handlers(work), lambda action: landed.append(action) or [])
-    edit = Edit(Path("calc.py").resolve(), b"a", b"b", "lines 1-1")
+    edit = Edit(Path("calc.py").resolve(), b"a", b"b", "line 1")
     said = carry_out(Action("1", 1, "edit", "edit_file", {}, (edit,)))
-    assert said == "Changed calc.py (lines 1-1)." and landed
+    assert said == "Changed calc.py (line 1)." and landed
     assert carry_out(Action("2", 1, "read", "todo_read", {})) == "(the list is empty)"
     assert tools.kind("read_file") == "read" and tools.kind("from_elsewhere") == "run"
 
