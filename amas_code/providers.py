@@ -116,14 +116,17 @@ class Model:
 
 
 def load() -> None:
-    """Import litellm quietly, without its download of a price list."""
-    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    """Import litellm quietly, and without what grows with the conversation."""
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it downloads a price list
+    # else openai's SDK walks through all messages again for each request
+    os.environ["EXPERIMENTAL_OPENAI_BASE_LLM_HTTP_HANDLER"] = "True"
     import logging
 
     logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
     import litellm
 
     litellm.suppress_debug_info = True
+    litellm.disable_streaming_logging = True  # else a thread copies all messages after each answer
 
 
 def full_name(name: str) -> str:
