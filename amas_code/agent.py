@@ -8,6 +8,7 @@ and emit (who listens).
 import json
 from collections import deque
 from collections.abc import Callable
+from itertools import takewhile
 
 from amas_code import events
 from amas_code.events import Action, Cut, Refused, ToolError
@@ -38,9 +39,7 @@ class Agent:
         )
         self.tools = {name: schema(handler) for name, handler in handlers.items()}
         self.messages = messages
-        self.queue: deque[str] = (
-            deque()
-        )  # what the user typed meanwhile; said after the running tool
+        self.queue: deque[str] = deque()  # typed meanwhile, said after the running tool
         self.turns = sum(m["role"] == "user" for m in messages)
         self.task = ""
 
@@ -96,10 +95,10 @@ class Agent:
 
     def settle(self, why: str) -> None:
         """Answer every call left open, so that the conversation stays one a provider accepts."""
-        answered = {m.get("tool_call_id") for m in self.messages}
-        calls = [call for m in self.messages for call in m.get("tool_calls") or ()]
-        for call in calls:
-            if call["id"] not in answered:
+        answers = len(list(takewhile(lambda m: m["role"] == "tool", reversed(self.messages))))
+        asking = self.messages[: len(self.messages) - answers][-1:]
+        with uninterrupted():
+            for call in [call for m in asking for call in m.get("tool_calls") or ()][answers:]:
                 self.emit(events.Ended(call["id"], why, False))
                 self.answer(call, why)
 
@@ -107,7 +106,12 @@ class Agent:
         self.say({"role": "tool", "tool_call_id": call["id"], "content": result})
 
     def say(self, message: dict) -> dict:
-        """Add a message; that and its entry in the journal are one step."""
+        """Add a message; that and its entry in the journal are one step.
+
+        Half a surrogate pair, as a model or an odd file name may bring it, no request can carry.
+        """
+        if text := message.get("content"):
+            message["content"] = text.encode("utf-8", "replace").decode()
         with uninterrupted():
             self.messages.append(message)
             self.emit(events.Said(message))
@@ -131,9 +135,9 @@ def sound(message: dict) -> dict:
     for call in message.get("tool_calls") or ():
         raw = call["function"]["arguments"] or "{}"
         try:
-            if isinstance(json.loads(raw), dict):
+            if isinstance(json.loads(raw, parse_constant=int), dict):  # NaN is no JSON
                 continue
-        except ValueError:
+        except (ValueError, RecursionError):
             pass
         call["function"]["arguments"] = json.dumps({"invalid_json": raw})
     return message

@@ -105,13 +105,7 @@ class Checkpoints:
 
     def changes(self) -> Edits:
         """What the session's live edits come to, file by file, as the files are now."""
-        live, _ = self._log.stacks(self.session)
-        first: dict[Path, bytes | None] = {}
-        for op in live.values():
-            for change in self._log.changes(op):
-                first.setdefault(change.path, change.before)
-        edits = (Edit(path, before, contents(path)) for path, before in first.items())
-        return [edit for edit in edits if edit.before != edit.after]
+        return self._log.net(self.session)
 
     # -- undo and redo -------------------------------------------------------------------------
 

@@ -91,6 +91,13 @@ class Chat:
         nowhere = self.root in (home_directory().resolve(), Path("/"))
         return Rules(self.settings.mode, tuple(self.settings.allow), None if nowhere else self.root)
 
+    def always(self, action: Action) -> None:
+        """From now on the like of it needs no question: all edits, or this very command."""
+        if action.kind == "edit":
+            self.settings.mode = "auto-edit"
+        elif "command" in action.args:
+            self.settings.allow.append(action.args["command"])
+
     def nobody(self, action: Action) -> str:
         """The answer to every question where there is nobody to ask."""
         self.refused = True

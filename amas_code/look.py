@@ -67,9 +67,9 @@ def tool_line(action: Action | None, result: str, ok: bool, width: int) -> Any:
 
     name, about = (action.name, Text(matter(action)[:1000])) if action else ("call", Text())
     came = Text(brief(action, result), "dim" if ok else "red")
-    about.truncate(max(width - len(name) - came.cell_len - 4, 12), overflow="ellipsis")
+    about.truncate(max(width - len(name) - came.cell_len - 6, 12), overflow="ellipsis")
     line = Text(overflow="ellipsis", no_wrap=True).append("● ", "green" if ok else "red")
-    return line.append(name, "bold").append(" ").append_text(about.append(" ")).append_text(came)
+    return line.append(name, "bold").append(" ").append_text(about.append(" · ")).append_text(came)
 
 
 def brief(action: Action | None, result: str) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from amas_code.edits import write
-from amas_code.events import ToolError
+from amas_code.events import Edit, ToolError
 
 Record = dict[str, Any]  # id, kind, session, why, time, of, files, state; later commit, private
 Records = dict[str, Record]  # by id, oldest first
@@ -174,6 +174,15 @@ class Log:
         return [
             Change(self.root / f, data(old), data(new), bits) for f, old, new, bits in op["files"]
         ]
+
+    def net(self, session: str) -> list[Edit]:
+        """What the live edits of a session come to, file by file, as the files are now."""
+        first: dict[Path, bytes | None] = {}
+        for op in self.stacks(session)[0].values():
+            for change in self.changes(op):
+                first.setdefault(change.path, change.before)
+        edits = (Edit(path, before, contents(path)) for path, before in first.items())
+        return [edit for edit in edits if edit.before != edit.after]
 
     def name(self, path: Path) -> str:
         inside = path.is_relative_to(self.root)

@@ -32,7 +32,8 @@ def question(view: View, keyboard: Keyboard, action: Action) -> tuple[str, str]:
         for edit in action.edits:
             view.screen.print("", *look.diff(edit, 1_000_000))
     why = visible(keyboard.ask("Why not? (Enter: no reason) "), "") if key == "n" else ""
-    return key, f"the user said no{': ' + why if why else ''}"
+    reason = "" if why in ("", "o") else f": {why}"  # the o is what is left of a typed "no"
+    return key, f"the user said no{reason}"
 
 
 def choose(view: View, title: str, rows: list[str]) -> int | None:

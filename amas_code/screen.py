@@ -19,6 +19,9 @@ HIDE, SHOW, DOWN = "\x1b[?25l", "\x1b[?25h", "\x1b[J"  # cursor off, on; erase f
 CUT, WRAP = "\x1b[?7l", "\x1b[?7h"  # what a row has no room for is cut off, goes on below
 
 
+LEFT_OVER = ("es", "ll")  # of a "yes" or "all" typed in answer to a question, after its first key
+
+
 class Screen:
     """Prints above a live area of a few rows, which is redrawn in place.
 
@@ -164,7 +167,7 @@ class Keyboard:
                 case _ if key in "\r\n" or key.isprintable():
                     self.line += "\n" if key == "\r" else key
         *lines, self.line = self.line.split("\n")
-        return [visible(line) for line in lines if line.strip()]
+        return [visible(line) for line in lines if line.strip() and line not in LEFT_OVER]
 
     def key(self, known: str) -> str:
         """Wait for one of these keys. Esc and Ctrl-C are a KeyboardInterrupt."""

@@ -4,6 +4,7 @@ It is at once history, event stream and what `--continue` reads: replaying its `
 and `replaced` lines gives `messages` back. A torn last line, as a crash leaves it, is passed over.
 """
 
+import contextlib
 import json
 import os
 import secrets
@@ -101,18 +102,20 @@ class Journal:
         """The file, made at the first event, its torn last line closed."""
         if self.file is None:
             prepare(self.directory)
-            torn = self.path.exists() and self.path.read_bytes()[-1:] not in (b"", b"\n")
             self.file = os.fdopen(
-                os.open(self.path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "ab"
+                os.open(self.path, os.O_CREAT | os.O_APPEND | os.O_RDWR, 0o600), "r+b"
             )
-            if torn:
-                self.file.write(b"\n")
+            if end := self.file.seek(0, os.SEEK_END):
+                self.file.seek(end - 1)
+                if self.file.read(1) != b"\n":
+                    self.file.write(b"\n")
         return self.file
 
     def switch(self, id: str = "") -> None:
         """Go on with another session's file, or a new one."""
         if self.file:
-            self.file.close()
+            with contextlib.suppress(OSError):  # what a full disk did not take
+                self.file.close()
         self.__init__(self.directory, self.emit, id)  # type: ignore[misc]
 
 

@@ -19,9 +19,13 @@ def uninterrupted() -> Iterator[None]:
     def hold(number: int, frame: FrameType | None) -> None:
         held.append(number)
 
+    def miss(number: int, frame: FrameType | None) -> None:
+        """A pulse missed is no loss. Ignored, it would stop for good: the timer of a signal that
+        is ignored is not wound up again."""
+
     try:
         old = {number: signal.signal(number, hold) for number in HELD}
-        alarm = signal.signal(signal.SIGALRM, signal.SIG_IGN)  # a pulse missed is no loss
+        alarm = signal.signal(signal.SIGALRM, miss)
     except ValueError:  # not the main thread
         yield
         return

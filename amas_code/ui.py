@@ -24,7 +24,7 @@ class Terminal(View):
 
     def __init__(self, console: Any):
         super().__init__(console)
-        self.keyboard = Keyboard() if self.screen.live and sys.stdin.isatty() else None
+        self.keyboard = Keyboard() if console.is_terminal and sys.stdin.isatty() else None
         self.chat: Chat
         self.asking = False
         self.later: deque[str] = deque()  # commands typed during a turn: done after it
@@ -57,14 +57,8 @@ class Terminal(View):
         finally:
             self.asking, self.last, self.since = False, "question", time.monotonic()
         if key == "a":
-            self.always(action)
+            self.chat.always(action)
         return why if key == "n" else ""
-
-    def always(self, action: Action) -> None:
-        if action.kind == "edit":
-            self.chat.settings.mode = "auto-edit"
-        elif "command" in action.args:
-            self.chat.settings.allow.append(action.args["command"])
 
     def bell(self) -> None:
         if time.monotonic() - self.began > self.chat.settings.bell_after:
@@ -86,6 +80,7 @@ class Terminal(View):
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
         self.begin()
+        self.chat.guard.begin()
         with contextlib.ExitStack() as stack:
             if self.keyboard:
                 stack.enter_context(self.keyboard.taken())
@@ -104,6 +99,7 @@ class Terminal(View):
     def next(self, chat: Chat, line: Any, typed: str) -> str | None:
         """A line typed during the last turn, or what the user types now."""
         if waiting := chat.agent.queue or self.later:
+            self.put("prompt", look.typed(waiting[0]))
             return waiting.popleft()
         if self.keyboard and not typed:  # begun during the turn
             typed, self.keyboard.line = self.keyboard.line, ""
@@ -124,15 +120,23 @@ class Terminal(View):
         """A turn. If nothing came of it the line goes back to the prompt."""
         before = len(chat.agent.messages)
         code = self.run(chat, line)
+        if code == 130:  # whoever stops wants to think: nothing typed before starts by itself
+            back = [*chat.agent.queue, *self.later]
+            chat.agent.queue.clear()
+            self.later.clear()
+            return "\n".join(back)
         if code in (0, 130) or any(m["role"] == "assistant" for m in chat.agent.messages[before:]):
             return ""
         chat.agent.rewind(before)
         return line
 
     def command(self, chat: Chat, line: str) -> None:
-        shown = commands.run(chat, line)
-        rows = shown if isinstance(shown, list) else [styled(visible(shown))]
-        self.put("command", *rows)
+        slow = line.startswith(("/compact", "/model"))  # they wait for the model, or its library
+        shown: Any = "Stopped."
+        work, beat = (self.at_work, self.beat) if slow else (contextlib.nullcontext, lambda: None)
+        with contextlib.suppress(KeyboardInterrupt), work(), pulse(beat):
+            shown = commands.run(chat, line)
+        self.put("command", *(shown if isinstance(shown, list) else [styled(visible(shown))]))
 
     def shell(self, chat: Chat, line: str) -> None:
         """!command runs it and tells the model, !!command only runs it."""

@@ -9,7 +9,15 @@ import pytest
 
 from tests.terminal import Terminal
 
+SLOW = ("chat", "server", "session", "commandline", "config", "compaction", "oneshot")
 AMAS = [sys.executable, "-m", "amas_code"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts the whole program again and again is left out of the quick suite."""
+    for item in items:
+        if item.path.stem.removeprefix("test_") in SLOW:
+            item.add_marker("slow")
 
 
 @pytest.fixture

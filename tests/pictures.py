@@ -82,7 +82,7 @@ def scene() -> Iterator[tuple[str, str, bytes]]:
             f"AMAS_{name.upper()}": value for name, value in route("anthropic", server.url).items()
         }
         with Terminal(AMAS, project, env | to, COLUMNS, ROWS) as terminal:
-            terminal.wait("· context 0%")
+            terminal.wait("· context ")
             terminal.send(f"{TASK}\r")
             terminal.wait(lambda text: text.count("Go ahead?") == 1)
             yield "diff", "There it is", terminal.raw

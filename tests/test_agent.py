@@ -117,7 +117,10 @@ def test_calls_are_done_in_order_until_the_model_asks_for_none(protocol: str) ->
 
 
 @pytest.mark.parametrize("protocol", ["openai", "anthropic"])
-@pytest.mark.parametrize("arguments", ['{"text": ', "[1, 2]", '"a"', "null", "a", "{'text': 1}"])
+@pytest.mark.parametrize(
+    "arguments",
+    ['{"text": ', "[1, 2]", '"a"', "null", "a", "{'text': 1}", '{"text": NaN}', "[" * 9999],
+)
 def test_arguments_that_are_no_json_object_are_answered(protocol: str, arguments: str) -> None:
     loop = after(protocol, answer("Hm.", raw_call("note", arguments)))
     assert "not one JSON object" in loop.results()[0] and not loop.done
@@ -162,6 +165,32 @@ def test_a_tool_that_breaks_is_answered_and_does_not_end_the_chat(protocol: str)
 def test_a_call_cut_off_by_length_is_not_carried_out_and_the_model_is_told(protocol: str) -> None:
     loop = after(protocol, truncated("Hm.", raw_call("note", '{"text": "a very long')))
     assert "cut off at your length limit" in loop.results()[0] and not loop.done
+
+
+@pytest.mark.parametrize("protocol", ["openai", "anthropic"])
+def test_half_a_surrogate_pair_does_not_end_the_conversation(protocol: str) -> None:
+    loop = after(protocol, answer("Hm.", call("note", text="a\ud83d")))
+    assert loop.results() == ["a?"]
+
+
+def test_a_server_that_counts_its_calls_anew_leaves_none_open() -> None:
+    """Some give the first call of every answer the same id."""
+    replies = iter("ab")
+    loop = Loop("")
+
+    def repeat(messages: list[dict], tools: list[dict]) -> dict:
+        if messages[-1]["role"] == "tool":
+            return {"role": "assistant", "content": "Done."}
+        function = {"name": "note", "arguments": json.dumps({"text": next(replies)})}
+        calls = [{"id": "call_0", "type": "function", "function": function}]
+        return {"role": "assistant", "content": None, "tool_calls": calls}
+
+    loop.agent.complete = repeat
+    loop.agent.turn("Go.")
+    loop.agent.carry_out = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        loop.agent.turn("Go on.")
+    assert loop.sound() and len(loop.results()) == 2
 
 
 # What goes on too long

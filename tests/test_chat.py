@@ -96,7 +96,7 @@ def test_edits_are_asked_about_undone_and_made_again(terminal: Callable, project
         chat.wait("Created.")
         text = ready(chat)
         assert new.read_text() == "x = 1\n"
-        assert re.search(r"● create_file new\.py \+1 −0", text)
+        assert re.search(r"● create_file new\.py · \+1 −0", text)
         assert re.search(r"1 file changed \(\+1 −0\) · [\d.]+k tokens · cost unknown · \d+ s", text)
 
         chat.send("fix add" + ENTER)
@@ -122,7 +122,7 @@ def test_edits_are_asked_about_undone_and_made_again(terminal: Callable, project
         chat.wait("All of it is done.")
         text = ready(chat)
         assert not new.exists()
-        assert re.search(r"● edit_file calc\.py Error: old_str does not occur", text)
+        assert re.search(r"● edit_file calc\.py · Error: old_str does not occur", text)
         assert "auto-edit" in chat.shown().split("\n")[-1]
 
         assert "Undone: delete new.py" in tell(chat, "/undo", "Undone: delete")
@@ -236,7 +236,7 @@ def test_lines_typed_while_it_works_are_sent_after_the_running_tool(
         assert said(server)[1:] == ["and mind the tests", "one more thing"]
         roles = [message["role"] for message in server.requests[-1].body["messages"]]
         assert roles[-4:] == ["assistant", "tool", "user", "user"]
-        assert re.search(r"● shell_command echo started; until .* exit status 0, [\d.]+ s", text)
+        assert re.search(r"● shell_command echo started; until .* · exit status 0, [\d.]+ s", text)
         assert "1 command" in text
         assert "› and mind the tests\n› one more thing\n\nNoted." in text
 
@@ -546,7 +546,7 @@ def test_in_a_pipe_it_is_plain_text(project: Path, env: dict) -> None:
         )
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout and "Esc stops" not in done.stdout
-    assert "● edit_file calc.py +1 −1" in done.stdout and "日本語 and 🎉" in done.stdout
+    assert "● edit_file calc.py · +1 −1" in done.stdout and "日本語 and 🎉" in done.stdout
     assert done.stdout.count("Title") == 1
 
 

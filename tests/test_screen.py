@@ -146,7 +146,7 @@ def test_nothing_of_the_live_area_is_left_behind() -> None:
     events = [Thought("Hm, "), Thought("let me see."), *pieces("Done."), said]
     text = Shown().turn(*events, *ran("(exit status 0, 0.1 s)", command="make"))
     assert "stops" not in text and "Hm" not in text
-    assert text.startswith("Done.\n\n● shell_command make exit status 0")
+    assert text.startswith("Done.\n\n● shell_command make · exit status 0")
 
 
 def test_reasoning_is_dim_and_takes_one_row() -> None:
@@ -208,6 +208,16 @@ def test_ctrl_c_in_the_middle_of_drawing_loses_nothing() -> None:
     shown = Shown(80, 24)
     given: list[int] = []
     over = threading.Event()
+    inside = False
+
+    def stop(number: int, frame: object) -> None:
+        """Ctrl-C while something is shown; between, this test could not tell where it struck."""
+        nonlocal inside
+        if inside:
+            inside = False
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, stop)
 
     def press() -> None:
         while not over.wait(0.002):
@@ -221,12 +231,15 @@ def test_ctrl_c_in_the_middle_of_drawing_loses_nothing() -> None:
             while len(given) < 400:
                 try:
                     given.append(len(given))
+                    inside = True
                     shown.view.show(Text(f"Said {given[-1]:04}.\n\n"))
+                    inside = False
                 except KeyboardInterrupt:
                     interrupted += 1
         finally:
             over.set()
             pressing.join()
+            signal.signal(signal.SIGINT, before)
         shown.view.finish()
     numbers = [int(number) for number in re.findall(r"Said (\d{4})\.", shown.all())]
     assert interrupted > 5

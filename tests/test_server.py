@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from amas_code.answer import close
 from tests.server import (
     EXAMPLE,
     PROTOCOLS,
@@ -369,7 +370,7 @@ def test_a_client_that_leaves_a_stalled_stream_is_noticed(litellm: Any) -> None:
     with Server([stall(threading.Event())]) as server:
         stream = ask(litellm, server, "openai")
         next(stream)
-        stream.completion_stream.close()
+        close(stream)
         assert server.requests[0].gone.wait(DEADLINE)
 
 
