@@ -55,7 +55,7 @@ class Agent:
                 while self.queue:
                     self.say({"role": "user", "content": self.queue.popleft()})
         finally:
-            self.settle("Not done: the turn was stopped.")
+            self.settle("Stopped; unknown whether it was done.", "Not done: the turn was stopped.")
         return self.messages[-1]["content"] or ""
 
     def hear(self) -> dict:
@@ -93,14 +93,18 @@ class Agent:
         self.emit(events.Began(action))
         return action
 
-    def settle(self, why: str) -> None:
-        """Answer every call left open, so that the conversation stays one a provider accepts."""
+    def settle(self, why: str, others: str) -> None:
+        """Answer every call left open, so that the conversation stays one a provider accepts.
+
+        others: what is said of all but the first, which alone may have begun
+        """
         answers = len(list(takewhile(lambda m: m["role"] == "tool", reversed(self.messages))))
         asking = self.messages[: len(self.messages) - answers][-1:]
         with uninterrupted():
             for call in [call for m in asking for call in m.get("tool_calls") or ()][answers:]:
                 self.emit(events.Ended(call["id"], why, False))
                 self.answer(call, why)
+                why = others
 
     def answer(self, call: dict, result: str) -> None:
         self.say({"role": "tool", "tool_call_id": call["id"], "content": result})

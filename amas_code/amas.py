@@ -53,13 +53,8 @@ def build(
     summarize = complete or Model(settings, keyring, quietly).complete
     chat.compaction = Compaction(complete or model.complete, summarize, chat.window, emit)
 
-    def land(action: Any) -> list[str]:
-        op = chat.checkpoints.land(action.edits, f"{door.change(action.edits)}: {chat.topic()}")
-        why = op.private if settings.checkpoint_on_edit else None
-        return [f"(not committed: {why})"] if why else []
-
     handlers = tools.handlers(work)
-    carry_out = door.act(work, handlers, land)
+    carry_out = door.act(work, handlers, chat.land)
     carry_out = door.asked(carry_out, chat.rules, front.ask)
     carry_out = guard.watch_calls(carry_out)
     asking = guard.watch_model(chat.compaction.complete)

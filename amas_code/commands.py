@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from amas_code import catalog, config, look, mentions, session
+from amas_code import catalog, config, door, look, mentions, session
 from amas_code.agent import Agent
 from amas_code.checkpoint import Checkpoints, Op
 from amas_code.compaction import Compaction
@@ -38,6 +38,8 @@ class Chat:
         self.work: Workspace
         self.spent: list[Usage] = []
         self.attached: list[str] = []
+        self.uncommitted: set[str] = set()  # reasons that the user was told
+        self.typed = True  # prompts are the user's own words: files named in them may be put in
         self.refused = False  # something needed asking and nobody was there
         self.choose: Callable[[str, list[str]], int | None] = lambda title, rows: None
         self.copy: Callable[[str], None] = lambda text: None
@@ -47,9 +49,10 @@ class Chat:
         if not self.agent.messages:
             self.agent.say({"role": "system", "content": self.system})
             prompt += f"\n\n({self.surroundings()})"
-        prompt, notices = mentions.expand(prompt, Path.cwd())
-        for notice in notices:
-            self.agent.emit(Notice(notice))
+        if self.typed:
+            prompt, notices = mentions.expand(prompt, Path.cwd())
+            for notice in notices:
+                self.agent.emit(Notice(notice))
         attached, self.attached = self.attached, []
         return self.agent.turn("\n\n".join([prompt, *attached]))
 
@@ -101,10 +104,11 @@ class Chat:
     def nobody(self, action: Action) -> str:
         """The answer to every question where there is nobody to ask."""
         self.refused = True
-        return (
-            f"{action.name} needs the user's consent and nobody is there to ask; starting with "
-            f"{'--yes' if action.kind == 'edit' else '--allow COMMAND'} would give it beforehand"
-        )
+        way = "--allow COMMAND" if "command" in action.args else ""
+        if action.kind == "edit" and self.settings.mode == "ask":
+            way = "--yes"
+        hint = f"; starting with {way} would give it beforehand" if way else ""
+        return f"{action.name} needs the user's consent and nobody is there to ask{hint}"
 
     def window(self) -> int:
         return catalog.window(self.model.loaded(), self.settings)
@@ -121,6 +125,16 @@ class Chat:
         ]
         return " · ".join([*parts, self.branch()] if self.branch() else parts)
 
+    def land(self, action: Action) -> list[str]:
+        """Make an agreed edit a checkpoint. Returns what the model should know of it."""
+        op = self.checkpoints.land(action.edits, f"{door.change(action.edits)}: {self.topic()}")
+        if not op.private or not self.settings.checkpoint_on_edit:
+            return []
+        if op.private not in self.uncommitted:
+            self.agent.emit(Notice(f"Not committed: {op.private}. /undo works all the same."))
+        self.uncommitted.add(op.private)
+        return [f"(not committed: {op.private})"]
+
     def note(self, event: Any) -> None:
         if isinstance(event, Usage):
             self.spent.append(event)
@@ -129,16 +143,22 @@ class Chat:
         modes = config.MODES
         self.settings.mode = modes[(modes.index(self.settings.mode) + 1) % len(modes)]
 
+    def begin(self, id: str = "") -> None:
+        """Go on in another session's place, or in a new one: nothing of the present one is kept."""
+        self.journal.switch(id)
+        self.checkpoints.session = self.journal.id
+        for old in (self.agent.messages, self.spent, self.attached, self.work.seen, self.work.todo):
+            old.clear()
+        self.agent.turns = 0
+
     def resume(self, id: str) -> None:
         """Go on with an earlier session of this project."""
         recorded = session.load(self.journal.directory / f"{id}.jsonl")
-        self.journal.switch(id)
-        self.checkpoints.session = id
-        self.agent.messages[:] = recorded.messages
+        self.begin(id)
+        self.agent.messages += recorded.messages
         self.agent.turns = sum(m["role"] == "user" for m in recorded.messages)
-        self.spent[:] = recorded.usage
-        self.work.seen.clear()
-        self.agent.settle("Interrupted; unknown whether it ran.")
+        self.spent += recorded.usage
+        self.agent.settle(*["Interrupted; unknown whether it ran."] * 2)
 
     def sessions(self) -> list[session.Listed]:
         return [
@@ -151,18 +171,27 @@ class Command(NamedTuple):
     about: str
 
 
-def run(chat: Chat, line: str) -> str:
-    """Do what a line such as "/undo 2" says. EOFError means to leave."""
+def run(chat: Chat, line: str) -> Any:
+    """Do what a line such as "/undo 2" or "!make" says. EOFError means to leave."""
     name, _, rest = line[1:].partition(" ")
-    if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, 1, 0.4)
-        return f"There is no /{name}. " + (
-            f"Did you mean /{near[0]}?" if near else "/help lists all."
-        )
     try:
-        return COMMANDS[name].run(chat, rest.strip())
+        if line.startswith("!"):
+            return shell(chat, line)
+        if name in COMMANDS:
+            return COMMANDS[name].run(chat, rest.strip())
     except (ToolError, Stopped, OSError, config.ConfigError) as error:
         return str(error)
+    near = difflib.get_close_matches(name, COMMANDS, 1, 0.4)
+    return f"There is no /{name}. " + (f"Did you mean /{near[0]}?" if near else "/help lists all.")
+
+
+def shell(chat: Chat, line: str) -> str:
+    """!command runs it and tells the model with the next message, !!command only runs it."""
+    command = line.lstrip("!").strip()
+    result = chat.work.shell.run(command, chat.settings.max_shell_timeout)
+    if not line.startswith("!!"):
+        chat.attached.append(f"I ran `{command}`:\n{result}")
+    return result
 
 
 def help(chat: Chat, rest: str) -> str:
@@ -210,7 +239,7 @@ def told(op: Op) -> str:
 
 
 def number(text: str) -> int:
-    if text and not text.isdigit():
+    if text and not text.isdecimal():
         raise ToolError(f"{text!r} is no number.")
     return int(text or 1)
 
@@ -253,17 +282,14 @@ def attach(chat: Chat, rest: str) -> str:
         return "Usage: /attach FILE …"
     mentioned = " ".join(name if name.startswith("@") else f"@{name}" for name in rest.split())
     text, notices = mentions.expand(mentioned, Path.cwd())
-    if body := text.removeprefix(mentioned).strip():
-        chat.attached.append(body)
-    return "\n".join(notices) or f"With the next message: {rest}."
+    body = text.removeprefix(mentioned).strip()
+    chat.attached += [body] if body else []
+    said = f"With the next message: {rest}." if body else f"There is no {rest}."
+    return "\n".join(notices) or said
 
 
 def clear(chat: Chat, rest: str) -> str:
-    chat.agent.messages.clear()
-    chat.journal.switch()
-    chat.checkpoints.session = chat.journal.id
-    chat.spent.clear()
-    chat.work.seen.clear()
+    chat.begin()
     return "A new conversation. /resume goes back to the last one."
 
 
@@ -294,7 +320,7 @@ def context(chat: Chat, rest: str) -> str:
     parts = {"tools": chat.compaction.used([], tools)}
     for role in ("system", "user", "assistant", "tool"):
         parts[role] = chat.compaction.used([m for m in messages if m["role"] == role])
-    window = chat.window()
+    window = max(chat.window(), 1)
     rows = [f"  {name:<10} {tokens:>8,}" for name, tokens in parts.items()]
     used = sum(parts.values())
     return "\n".join([f"About {used:,} of {window:,} tokens ({100 * used // window}%)", *rows])

@@ -117,8 +117,9 @@ def run(build: Callable) -> int:
             f"A scripted model, not a real one, works in {root}. Nothing of yours is touched.",
         )
         settings, keyring = Settings(model="scripted model"), Keyring(root / "none", {})
-        chat = build(settings, keyring, root, Places(root / ".amas", root / ".amas"), front)
-        chat.compaction.inner = scripted(front.show, 0.03 if front.keyboard else 0.0)
+        complete = scripted(front.show, 0.03 if front.keyboard else 0.0)
+        places = Places(root / ".amas", root / ".amas")
+        chat = build(settings, keyring, root, places, front, complete)
         say(front, f"› {TASK}", "bold")
         code = front.run(chat, TASK)
         try:

@@ -36,7 +36,7 @@ class Decoded(NamedTuple):
 class Row(NamedTuple):
     """One line of a diff as it is shown."""
 
-    sign: str  # " ", "-", "+", "@" or "\\"
+    sign: str  # " ", "-", "+" or "@"
     old: int | None
     new: int | None
     text: str  # without its line end
@@ -254,7 +254,9 @@ def unified(edit: Edit, context: int = 3) -> list[Row]:
     keep = max(tail - context, 0)
     a_part, b_part = old[skip : len(old) - keep], new[skip : len(new) - keep]
     rows: list[Row] = []
-    for group in difflib.SequenceMatcher(None, a_part, b_part, False).get_grouped_opcodes(context):
+    for group in difflib.SequenceMatcher(
+        None, a_part, b_part, len(b_part) > 2000
+    ).get_grouped_opcodes(context):
         if rows or group[0][1] + skip:
             rows.append(Row("@", group[0][1] + skip + 1, group[0][3] + skip + 1, ""))
         for tag, a, b, c, d in group:

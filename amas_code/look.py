@@ -12,7 +12,7 @@ from amas_code.workspace import shown
 
 FAILED = ("Error:", "Refused:")
 MATTERS = ("command", "path", "pattern", "id")  # the argument that tells a call from others
-SIGNS = {"+": "green", "-": "red", "@": "dim cyan", "\\": "dim", " ": "dim"}
+SIGNS = {"+": "green", "-": "red", "@": "dim cyan", " ": "dim"}
 
 
 def styled(text: str, style: str = "") -> Any:
@@ -105,7 +105,7 @@ def diff(edit: Edit, most: int) -> list[Any]:
 
 def diff_row(line: Row) -> Any:
     number = line.new if line.sign == "+" else line.old
-    if line.sign in "@\\":
+    if line.sign == "@":
         return styled(f"      {visible(line.text) or '⋮'}", SIGNS[line.sign])
     return styled(f"{number or '':>5} {line.sign} {visible(line.text)}", SIGNS[line.sign])
 

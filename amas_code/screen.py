@@ -142,19 +142,30 @@ class Keyboard:
             termios.tcsetattr(self.fd, termios.TCSADRAIN, before)
 
     def read(self, seconds: float = 0.0) -> str:
-        """What was typed, waiting so long for it. Raises EOFError when the terminal is gone."""
+        """What was typed, waiting so long for it. SystemExit when the terminal is gone."""
         if not select.select([self.fd], [], [], seconds)[0]:
             return ""
         data = os.read(self.fd, 65536)
         if not data:
-            raise EOFError
+            raise SystemExit(129)  # as by SIGHUP
         return self.decoder.decode(data)
+
+    def read_whole(self, seconds: float) -> str:
+        """The same, with the rest of a key that came in two. An Esc by itself is a Ctrl-C."""
+        typed = self.read(seconds)
+        if typed.endswith("\x1b"):
+            typed += self.read(0.05)
+        if typed.endswith("\x1b"):
+            raise KeyboardInterrupt
+        return typed
+
+    def resting(self, seconds: float = 0.7) -> bool:
+        """Whether no key comes for so long."""
+        return not select.select([self.fd], [], [], seconds)[0]
 
     def sent(self) -> list[str]:
         """Take in what was typed: the complete lines. A lone Esc is a KeyboardInterrupt."""
-        typed = self.read()
-        if typed == "\x1b":
-            raise KeyboardInterrupt
+        typed = self.read_whole(0.0)
         typed = SEQUENCE.sub(
             "", PASTED.sub("", typed.replace("\x1b\r", " ").replace("\x1b\n", " "))
         )
@@ -172,9 +183,7 @@ class Keyboard:
     def key(self, known: str) -> str:
         """Wait for one of these keys. Esc and Ctrl-C are a KeyboardInterrupt."""
         while True:
-            typed = self.read(3600.0)
-            if typed == "\x1b":
-                raise KeyboardInterrupt
+            typed = self.read_whole(3600.0)
             if typed.lower() and typed.lower()[0] in known:
                 return typed.lower()[0]
 

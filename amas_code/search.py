@@ -109,6 +109,7 @@ def ripgrep(program: str, base: Path, names: list[str], pattern: str) -> list[st
     out: list[str] = []
     for start in range(0, len(names), 2000):  # a command line holds only so much
         command = [program, "--no-config", "-nH0", "--no-heading", "--color=never", "--sort=path"]
+        command += [f"-m{MOST_HITS + 1}", f"-M{MOST_CHARS}", "--max-columns-preview"]
         command += ["--no-ignore", "--hidden", "-e", pattern, "--", *names[start : start + 2000]]
         done = subprocess.run(command, cwd=base, stdin=subprocess.DEVNULL, capture_output=True)
         if done.returncode > 1:

@@ -26,7 +26,7 @@ from amas_code.places import home_directory
 
 PASSING = (Text, Thought, Output)  # not kept: the message or result that they grow into is
 PRIVATE = "# Written by amas: what is private to this machine stays out of git.\n" + "\n".join(
-    ("sessions/", "STOP", ".gitignore", "")
+    ("sessions/", ".gitignore", "")
 )
 
 

@@ -23,20 +23,20 @@ def uninterrupted() -> Iterator[None]:
         """A pulse missed is no loss. Ignored, it would stop for good: the timer of a signal that
         is ignored is not wound up again."""
 
+    # A pulse may raise: it is held off first, and let in again last.
+    new: dict[int, Callable] = {signal.SIGALRM: miss, **dict.fromkeys(HELD, hold)}
     try:
-        old = {number: signal.signal(number, hold) for number in HELD}
-        alarm = signal.signal(signal.SIGALRM, miss)
+        old = [(number, signal.signal(number, handler)) for number, handler in new.items()]
     except ValueError:  # not the main thread
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGALRM, alarm)
-        for number, handler in old.items():
-            signal.signal(number, handler)
-        for signum in held:
-            signal.raise_signal(signum)
+        for number, before in reversed(old):
+            signal.signal(number, before)
+        for number in held:
+            signal.raise_signal(number)
 
 
 @contextlib.contextmanager

@@ -192,6 +192,7 @@ def start(build: Callable, words: str, options: dict) -> int:
     front = the_front(options)
     chat = build(settings, keyring, root, places, front)
     chat.attached += attached
+    chat.typed = bool(words) or not one_shot
     return carry_on(chat, front, task if one_shot else None, options)
 
 

@@ -5,15 +5,14 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 from amas_code import commands, look
 from amas_code.commands import Chat
 from amas_code.events import Action
 from amas_code.look import styled
-from amas_code.questions import choose, question
-from amas_code.screen import Keyboard
+from amas_code.questions import question
+from amas_code.screen import HIDE, Keyboard
 from amas_code.signals import pulse
 from amas_code.view import View
 from amas_code.visible import visible
@@ -46,16 +45,19 @@ class Terminal(View):
         self.waiting = [*self.chat.agent.queue, *self.later, keyboard.line]
 
     def ask(self, action: Action) -> str:
-        """ "" to go ahead, else why not."""
+        """ "" to go ahead, else why not. Whoever is in the middle of a line may finish it first."""
         if not self.keyboard:
             return self.chat.nobody(action)
-        self.listen(self.keyboard)
         self.asking = True
-        self.bell()
         try:
+            self.listen(self.keyboard)
+            while self.keyboard.line and not self.keyboard.resting():
+                self.listen(self.keyboard)
+            self.bell()
             key, why = question(self, self.keyboard, action)
         finally:
             self.asking, self.last, self.since = False, "question", time.monotonic()
+            self.screen.send(HIDE if self.screen.live else "")
         if key == "a":
             self.chat.always(action)
         return why if key == "n" else ""
@@ -81,19 +83,19 @@ class Terminal(View):
     def at_work(self) -> Iterator[None]:
         self.begin()
         self.chat.guard.begin()
-        with contextlib.ExitStack() as stack:
-            if self.keyboard:
-                stack.enter_context(self.keyboard.taken())
-            stack.enter_context(self.screen.working())
+        keys = self.keyboard.taken() if self.keyboard else contextlib.nullcontext()
+        with keys, self.screen.working():
             yield
 
     def converse(self, chat: Chat, line: Any) -> int:
         """Turns until the user leaves. `line` asks for prompts."""
-        chat.choose, chat.copy = partial(choose, self), self.screen.copy
+        chat.copy = self.screen.copy
         typed = ""
         with contextlib.suppress(EOFError):
             while (text := self.next(chat, line, typed)) is not None:
-                typed = self.take(chat, text)
+                typed = ""
+                with contextlib.suppress(KeyboardInterrupt):  # once more, after what it stopped
+                    typed = self.take(chat, text)
         return 0
 
     def next(self, chat: Chat, line: Any, typed: str) -> str | None:
@@ -108,41 +110,43 @@ class Terminal(View):
     def take(self, chat: Chat, line: str) -> str:
         """Do what a line asks for; what comes back stands in the next prompt."""
         self.last = "prompt"
-        if line.startswith("/") and "/" not in line[1:].split(" ")[0]:
-            self.command(chat, line)
-        elif line.startswith("!"):
-            self.shell(chat, line)
-        else:
+        if line[0] != "!" and not (line[0] == "/" and "/" not in line[1:].split(" ")[0]):
             return self.say(chat, line)
+        self.command(chat, line)
         return ""
 
     def say(self, chat: Chat, line: str) -> str:
-        """A turn. If nothing came of it the line goes back to the prompt."""
-        before = len(chat.agent.messages)
+        """A turn. If it was stopped or nothing came of it, what was typed goes to the prompt."""
+        before, attached = len(chat.agent.messages), [*chat.attached]
         code = self.run(chat, line)
-        if code == 130:  # whoever stops wants to think: nothing typed before starts by itself
-            back = [*chat.agent.queue, *self.later]
-            chat.agent.queue.clear()
-            self.later.clear()
-            return "\n".join(back)
-        if code in (0, 130) or any(m["role"] == "assistant" for m in chat.agent.messages[before:]):
+        came = before > len(chat.agent.messages) or any(
+            message["role"] == "assistant" for message in chat.agent.messages[before:]
+        )
+        if code == 0 or (came and code != 130):
             return ""
-        chat.agent.rewind(before)
-        return line
+        back = self.unsent(chat)
+        if code != 130:
+            chat.agent.rewind(before)
+            chat.attached[:0] = attached
+            back.insert(0, line)
+        return "\n".join(back)
+
+    def unsent(self, chat: Chat) -> list[str]:
+        """Take back what was typed during the turn: nothing of it starts by itself."""
+        begun = [self.keyboard.line] if self.keyboard and self.keyboard.line else []
+        lines = [*chat.agent.queue, *self.later, *begun]
+        chat.agent.queue.clear()
+        self.later.clear()
+        if self.keyboard:
+            self.keyboard.line = ""
+        return lines
 
     def command(self, chat: Chat, line: str) -> None:
-        slow = line.startswith(("/compact", "/model"))  # they wait for the model, or its library
+        """A command. What waits for the model, its library or a program can be stopped."""
         shown: Any = "Stopped."
-        work, beat = (self.at_work, self.beat) if slow else (contextlib.nullcontext, lambda: None)
-        with contextlib.suppress(KeyboardInterrupt), work(), pulse(beat):
+        slow = line.startswith(("/compact", "/model", "!"))
+        nothing = contextlib.nullcontext()
+        work, beat = (self.at_work(), pulse(self.beat)) if slow else (nothing, nothing)
+        with contextlib.suppress(KeyboardInterrupt), work, beat:
             shown = commands.run(chat, line)
         self.put("command", *(shown if isinstance(shown, list) else [styled(visible(shown))]))
-
-    def shell(self, chat: Chat, line: str) -> None:
-        """!command runs it and tells the model, !!command only runs it."""
-        command = line.lstrip("!").strip()
-        with self.at_work(), contextlib.suppress(KeyboardInterrupt), pulse(self.beat):
-            result = chat.work.shell.run(command, chat.settings.max_shell_timeout)
-            self.put("command", styled(visible(result)))
-            if not line.startswith("!!"):
-                chat.attached.append(f"I ran `{command}`:\n{result}")
