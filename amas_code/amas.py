@@ -77,7 +77,7 @@ def build(
 @click.option("--yes", is_flag=True, help="The same as --mode auto-edit.")
 @click.option("--allow", multiple=True, allow_from_autoenv=False, help="This command may run.")
 @click.option("--trust", is_flag=True, help="The project's own settings may count.")
-@click.option("--max-turns", type=click.IntRange(1), help="Most requests to the model in a turn.")
+@click.option("--max-turns", type=click.IntRange(0), help="Most requests to the model in a turn.")
 @click.option("--max-cost", type=click.FloatRange(0), metavar="USD", help="Most dollars in all.")
 @click.option("--max-time", type=click.FloatRange(0), metavar="S", help="Most seconds in a turn.")
 @click.version_option(__version__, prog_name="amas", allow_from_autoenv=False)

@@ -1,6 +1,6 @@
 """Settings: defaults < user file < project file < environment < options; and the keys.
 
-The only file that reads the environment.
+Only here and in places.py is the environment read for settings.
 """
 
 import contextlib

@@ -55,7 +55,7 @@ class Rewound(NamedTuple):
 
 
 class Replaced(NamedTuple):
-    """The whole conversation is now this one: compacted, cleared or resumed."""
+    """The whole conversation is now this one: compacted."""
 
     messages: list[dict]
     why: str

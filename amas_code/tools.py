@@ -32,17 +32,18 @@ def read_file(work: Workspace, path: str, start_line: int = 1, end_line: int = 0
     last = min(end_line if end_line > 0 else total, total)
     if first > max(total, 1):
         raise ToolError(f"{shown(file)} has only {total} lines.")
-    out, size = [], 0
+    out, size, whole = [], 0, total  # whole: the last line before one that is cut
     for number in range(first, last + 1):
         line = lines[number - 1].rstrip("\r")
         if len(line) > WINDOW // 10:
             line = f"{line[: WINDOW // 10]} … ({len(line)} characters in this line)"
+            whole = min(whole, number - 1)
         size += len(line) + 8
         if size > WINDOW:
             last = number - 1
             break
         out.append(f"{number:>6}\t{line}")
-    work.note(file, data, first, last, total)
+    work.note(file, data, first, min(last, whole), total)
     if (first, last) == (1, total):
         return "\n".join(out) or "(the file is empty)"
     more = f"; start_line={last + 1} reads on" if last < total else ""

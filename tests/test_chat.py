@@ -272,7 +272,7 @@ def test_a_turn_can_be_stopped_and_what_was_said_is_kept(
         chat.wait(lambda text: text.count("Stopped.") == 3)
         tell(chat, "and now?", "Here again.")
         assert (project / "calc.py").read_text() == SUBTRACT
-        assert "Stopped" in said(server, "tool")[0] and "stopped" in said(server, "tool")[1]
+        assert "Stopped" in said(server, "tool")[0] and "Stopped" in said(server, "tool")[1]
         assert chat.process.poll() is None
 
 

@@ -149,7 +149,7 @@ def test_a_chat_whose_output_goes_elsewhere_is_a_usage_error(project: Path, env:
     [
         ["--bogus", "hi"],
         ["--mode", "yolo", "hi"],
-        ["--max-turns", "0", "hi"],
+        ["--max-turns", "-1", "hi"],
         ["--max-cost", "-1", "hi"],
         ["--max-cost", "nan", "hi"],
         ["-C", "missing", "hi"],

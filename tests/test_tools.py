@@ -67,6 +67,8 @@ def test_a_line_without_end_does_not_fill_the_window(work: Workspace) -> None:
     Path("min.js").write_text("x" * 200_000 + "\nend\n")
     text = tools.read_file(work, "min.js")
     assert "200000 characters" in text and text.rstrip().endswith("end") and len(text) < 10_000
+    with pytest.raises(ToolError, match="read it first"):
+        tools.write_file(work, "min.js", "what was never shown is not replaced")
 
 
 def test_files_are_listed_and_found_without_what_git_ignores(work: Workspace) -> None:
