@@ -18,6 +18,7 @@ from amas_code.permissions import Rules
 from amas_code.places import Places, home_directory
 from amas_code.session import Journal
 from amas_code.signals import pulse
+from amas_code.visible import visible
 from amas_code.workspace import Workspace
 
 
@@ -80,15 +81,18 @@ class Chat:
         return f"{time.strftime('%A, %d %B %Y')}; working directory {Path.cwd()}{branch}"
 
     def branch(self) -> str:
-        """The branch's name, read and not asked of git, since it is shown at every prompt."""
+        """The branch's name, read and not asked of git, since it is shown at every prompt.
+
+        A copied repository's HEAD may hold anything, and this goes to the model: one short line.
+        """
         git = self.root / ".git"
         try:
             if git.is_file():  # a linked work tree
                 git = self.root / git.read_text("utf-8").removeprefix("gitdir:").strip()
-            head = (git / "HEAD").read_text("utf-8").strip()
-        except OSError:
+            head = (git / "HEAD").read_text("utf-8", "replace").strip().split("\n")[0]
+        except (OSError, ValueError):
             return ""
-        return head.removeprefix("ref: refs/heads/") if head.startswith("ref:") else head[:9]
+        return visible(head.removeprefix("ref: refs/heads/")[:80] if "ref:" in head else head[:9])
 
     def rules(self) -> Rules:
         nowhere = self.root in (home_directory().resolve(), Path("/"))
