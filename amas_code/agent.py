@@ -71,7 +71,7 @@ class Agent:
     def perform(self, call: dict) -> str:
         """Do one tool call. Whatever goes wrong is told to the model, which goes on from there."""
         try:
-            result, ok = self.carry_out(self.propose(call)), True
+            result, ok = self.carry_out(self.action(call)), True
         except Refused as refused:
             result, ok = f"Refused: {refused}.", False
         except ToolError as error:
@@ -81,17 +81,13 @@ class Agent:
         self.emit(events.Ended(call["id"], result, ok))
         return result
 
-    def propose(self, call: dict) -> Action:
-        """An edit tool only works out the change, so that it can be shown before it is made."""
+    def action(self, call: dict) -> Action:
+        """The call as something to be done, its arguments as the tool takes them."""
         name, args = call["function"]["name"], json.loads(call["function"]["arguments"])
         if name not in self.handlers:
             raise ToolError(f"There is no tool {name}; choose from {', '.join(self.handlers)}.")
         args = fitted(args, self.tools[name]["function"]["parameters"])
-        action = Action(call["id"], self.turns, kind(name), name, args)
-        if action.kind == "edit":
-            action = action._replace(edits=tuple(self.handlers[name](**args)))
-        self.emit(events.Began(action))
-        return action
+        return Action(call["id"], self.turns, kind(name), name, args)
 
     def settle(self, why: str, others: str) -> None:
         """Answer every call left open, so that the conversation stays one a provider accepts.

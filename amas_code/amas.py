@@ -56,6 +56,7 @@ def build(
     handlers = tools.handlers(work)
     carry_out = door.act(work, handlers, chat.land)
     carry_out = door.asked(carry_out, chat.rules, front.ask)
+    carry_out = door.proposed(carry_out, handlers, emit)
     carry_out = guard.watch_calls(carry_out)
     asking = guard.watch_model(chat.compaction.complete)
     chat.agent = Agent(asking, handlers, carry_out, emit, [])

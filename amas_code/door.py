@@ -1,8 +1,8 @@
-"""The one door through which anything happens: before the deed come the rules and the user."""
+"""The one door through which anything happens: what is proposed, the rules, the user, the deed."""
 
 from collections.abc import Callable
 
-from amas_code.events import Action, Edit, Refused
+from amas_code.events import Action, Began, Edit, Refused
 from amas_code.permissions import Rules, decide
 from amas_code.workspace import Workspace, shown
 
@@ -46,3 +46,17 @@ def asked(
         return carry_out(action)
 
     return checked
+
+
+def proposed(
+    carry_out: Callable[[Action], str], handlers: dict[str, Callable], emit: Callable
+) -> Callable[[Action], str]:
+    """The same door, but an edit is worked out first, so that it can be shown before it is made."""
+
+    def shown_first(action: Action) -> str:
+        if action.kind == "edit":
+            action = action._replace(edits=tuple(handlers[action.name](**action.args)))
+        emit(Began(action))
+        return carry_out(action)
+
+    return shown_first

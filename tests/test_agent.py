@@ -13,6 +13,7 @@ import pytest
 from amas_code.agent import Agent
 from amas_code.amas import build
 from amas_code.compaction import ASK
+from amas_code.door import proposed
 from amas_code.events import Action, Asked, Began, Cut, Ended, Notice, Said, Stopped, Usage
 from amas_code.guards import Guard
 from amas_code.places import ours
@@ -57,7 +58,7 @@ class Loop:
         self.agent = Agent(
             self.guard.watch_model(self.talk.model.complete),
             {"note": note},
-            self.guard.watch_calls(self.carry_out),
+            self.guard.watch_calls(proposed(self.carry_out, {}, self.emit)),
             self.emit,
             [{"role": "system", "content": "You take notes."}],
         )
