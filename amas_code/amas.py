@@ -24,8 +24,8 @@ def build(
     """
     from amas_code import door, session, tools
     from amas_code.agent import Agent
+    from amas_code.chat import Chat
     from amas_code.checkpoint import Checkpoints
-    from amas_code.commands import Chat
     from amas_code.compaction import Compaction
     from amas_code.events import Notice, Output, Usage
     from amas_code.guards import Guard
@@ -55,6 +55,9 @@ def build(
 
     handlers = tools.handlers(work)
     carry_out = door.act(work, handlers, chat.land)
+    if chat.rules().root:  # in the home directory a snapshot would be of everything
+        carry_out = door.covered(carry_out, chat.checkpoints, lambda why: emit(Notice(why)))
+    chat.do = carry_out
     carry_out = door.asked(carry_out, chat.rules, front.ask)
     carry_out = door.proposed(carry_out, handlers, emit)
     carry_out = guard.watch_calls(carry_out)

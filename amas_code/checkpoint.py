@@ -1,17 +1,22 @@
-"""Makes every edit a checkpoint: logged before it is written, committed alone, undone safely."""
+"""Makes every edit a checkpoint: logged before it is written, committed alone, undone safely.
+
+What commands did is known by snapshots, and can be undone as well.
+"""
 
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from amas_code.events import Edit, ToolError
-from amas_code.gitstore import Conflict, GitError, Repo, merge
+from amas_code.gitstore import GitError, Repo
 from amas_code.landing import Landing
-from amas_code.oplog import Change, Log, Op, Record, contents, mode, one_line
+from amas_code.oplog import Cause, Change, Log, Op, Record, mode, one_line
+from amas_code.replay import Plan, Steps, planned
 from amas_code.signals import uninterrupted
+from amas_code.snapshots import Effects, Snapshots
 
 Ops = list[Op]  # where the method list() hides the type's name
 Edits = list[Edit]
@@ -31,7 +36,7 @@ class Checkpoints:
         self.root = self.given.resolve()
         self.session, self.commit, self.state = session, commit, state or self.root / ".amas"
 
-    def land(self, edits: Sequence[Edit], why: str) -> Op:
+    def land(self, edits: Sequence[Edit], why: str, turn: int = 0) -> Op:
         """Write the edits, all or none, as one op and one commit.
 
         Raises ToolError if a file is not as the edit found it, or cannot be written.
@@ -43,30 +48,71 @@ class Checkpoints:
             ]
             if len(set(paths)) < len(paths):
                 raise ToolError("Two edits of one file: make them one edit.")
-            return self._landing.carry_out("edit", changes, why, self.session)
+            return self._landing.carry_out(Cause("edit", why, self.session, turn), changes)
+
+    def before_command(self, command: str, turn: int = 0) -> Record:
+        """Note how all is before a command. Raises GitError or OSError if that is not possible."""
+        with self._log.locked() as lock:
+            self._repo.held = (lock,)
+            return self._snapshots.begin(Cause("command", f"ran {command}", self.session, turn))
+
+    def after_command(self, begun: Record) -> Effects:
+        """Log what the command changed. Raises GitError or OSError, then that is not known."""
+        with self._alone():
+            return self._snapshots.end(begun)
 
     def undo(self, n: int = 1) -> Ops:
-        """Take back the newest edits, newest first; what the user changed since then stays.
+        """Take back the newest n. Raises Conflict, as `undoing` does."""
+        return self.carry_out(self.undoing(n))
 
-        Raises Conflict if that is in the same lines; then nothing at all is changed.
+    def undoing(self, n: int | None = 1, since: int = 0, commands: bool = True) -> Plan:
+        """What it would be to take back the newest n; what the user changed since then stays.
+
+        since: only what came of this turn and later ones; commands: theirs, too.
+        Raises Conflict if something is in the same lines.
         """
-        with self._alone():
-            live, _ = self._log.stacks(self.session)
-            return self._replay([("undo", op) for op in [*live.values()][::-1][:n]])
+        live = [*self._log.stacks(self.session)[0].values()][::-1]
+        wanted = [op for op in live if op.get("turn", 0) >= since]
+        wanted = [op for op in wanted if commands or op["kind"] != "command"]
+        return self._planned([("undo", op) for op in wanted[:n]])
 
     def redo(self, n: int = 1) -> Ops:
         """Do again what was undone last, unless something new was edited since. Raises Conflict."""
-        with self._alone():
-            _, undone = self._log.stacks(self.session)
-            return self._replay([("redo", op) for op in [*undone.values()][::-1][:n]])
+        return self.carry_out(self.redoing(n))
+
+    def redoing(self, n: int = 1) -> Plan:
+        _, undone = self._log.stacks(self.session)
+        return self._planned([("redo", op) for op in [*undone.values()][::-1][:n]])
+
+    def restoring(self, ref: str) -> Plan:
+        """What would bring back what was live right after this op or mark. Raises Conflict."""
+        last = self._log.find(ref)
+        (now, _), (then, _) = self._log.stacks(), self._log.stacks(last=last)
+        steps = [("undo", op) for id, op in reversed(now.items()) if id not in then]
+        return self._planned(steps + [("redo", op) for id, op in then.items() if id not in now])
 
     def restore(self, ref: str) -> Ops:
-        """Bring back what was live right after this op or mark. Raises Conflict, as undo does."""
+        return self.carry_out(self.restoring(ref))
+
+    def narrowed(self, plan: Plan, only: Collection[Path]) -> Plan:
+        """The same, but other files stay as they are."""
+        names = frozenset(self._log.name(path) for path in only)
+        return self._planned(self._records(plan), names)
+
+    def carry_out(self, plan: Plan) -> Ops:
+        """Do what was planned, if it is still what was looked at. Raises ToolError if not."""
+        if not plan.steps:
+            return []
         with self._alone():
-            last = self._log.find(ref)
-            (now, _), (then, _) = self._log.stacks(), self._log.stacks(last=last)
-            steps = [("undo", op) for id, op in reversed(now.items()) if id not in then]
-            return self._replay(steps + [("redo", op) for id, op in then.items() if id not in now])
+            if self._planned(self._records(plan), plan.only) != plan:
+                raise ToolError("Nothing was changed: the files are not as they were just now.")
+            return [
+                self._landing.carry_out(
+                    Cause(s.kind, f"{s.kind}: {s.op.why}", self.session, s.op.turn, s.op.id),
+                    s.changes,
+                )
+                for s in plan.steps
+            ]
 
     def save(self, name: str) -> Op:
         """Name the present point, for restore."""
@@ -74,7 +120,7 @@ class Checkpoints:
         if not name or name.isdecimal():
             raise ToolError("Give the checkpoint a name that is not a number.")
         with self._alone():
-            return self._landing.carry_out("mark", [], name, self.session)
+            return self._landing.carry_out(Cause("mark", name, self.session))
 
     def squash(self) -> str:
         """Fold the unpushed [amas] commits at the tip of the branch into one; say what was done."""
@@ -97,7 +143,19 @@ class Checkpoints:
             return []
         with self._alone():
             cut_short = [op for op in self._log.records().values() if op["state"] == "intent"]
-            return [self._landing.finish(op) for op in cut_short]
+            return [said for op in cut_short if (said := self._recovered(op))]
+
+    def _recovered(self, op: Record) -> str:
+        if op["kind"] != "command":
+            return self._landing.finish(op)
+        if self._snapshots.is_running(op):
+            return ""
+        try:
+            done = self._snapshots.end(op).op
+        except (GitError, OSError) as error:
+            return f"A crash cut short what {op['why']}; what that changed is not known: {error}"
+        many = f"{len(done.paths)} file{'s' * (len(done.paths) != 1)}" if done else ""
+        return many and f"A crash cut short what {op['why']}; /undo shows the {many} it changed."
 
     def list(self) -> Ops:
         """All that was carried out, oldest first."""
@@ -107,28 +165,15 @@ class Checkpoints:
         """What the session's live edits come to, file by file, as the files are now."""
         return self._log.net(self.session)
 
-    # -- undo and redo -------------------------------------------------------------------------
+    def _planned(self, steps: Steps, only: frozenset[str] | None = None) -> Plan:
+        return planned(self._log, steps, only, self._real)
 
-    def _replay(self, steps: Sequence[tuple[str, Record]]) -> Ops:
-        """Undo or redo on the files as they are now: all worked out first, then carried out."""
-        now: dict[Path, bytes | None] = {}
-        plan = []
-        for kind, op in steps:
-            changes = [self._replayed(kind, change, now) for change in self._log.changes(op)]
-            changes = [change for change in changes if change.before != change.after]
-            plan.append((kind, changes, f"{kind}: {op['why']}", self.session, op["id"]))
-        return [self._landing.carry_out(*step) for step in plan]
-
-    def _replayed(self, kind: str, change: Change, now: dict[Path, bytes | None]) -> Change:
-        path, before, after, old_mode = change
-        mine = now[path] if path in now else contents(self._real(path))
-        base, theirs = (after, before) if kind == "undo" else (before, after)
-        try:
-            now[path] = merge(mine, base, theirs)
-        except (Conflict, GitError) as overlap:
-            what = f"Nothing was changed: {self._log.name(path)} has changes of yours there"
-            raise Conflict(f"{what}.\n{overlap}") from None
-        return Change(path, mine, now[path], mode(path) or old_mode)
+    def _records(self, plan: Plan) -> Steps:
+        """The steps that can still be taken."""
+        live, all = self._log.stacks()[0], self._log.records()
+        return [
+            (s.kind, all[s.op.id]) for s in plan.steps if (s.op.id in live) == (s.kind == "undo")
+        ]
 
     # -- where things are ----------------------------------------------------------------------
 
@@ -145,6 +190,10 @@ class Checkpoints:
         if git is None or aside.exists() or not os.access(git, os.W_OK):
             return Log(aside, self.root)
         return Log(git / "amas", self.root)
+
+    @cached_property
+    def _snapshots(self) -> Snapshots:
+        return Snapshots(self._log, self._repo)
 
     @cached_property
     def _landing(self) -> Landing:

@@ -1,4 +1,4 @@
-"""A chat and its slash commands. A command returns what the front shows."""
+"""The slash commands of a chat. A command returns what the front shows."""
 
 import difflib
 import time
@@ -7,167 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from amas_code import catalog, config, door, look, mentions, session
-from amas_code.agent import Agent
-from amas_code.checkpoint import Checkpoints, Op
-from amas_code.compaction import Compaction
-from amas_code.config import Settings
-from amas_code.events import Action, Notice, Stopped, ToolError, Usage
-from amas_code.guards import Guard
-from amas_code.keys import Keyring
-from amas_code.permissions import Rules
-from amas_code.places import Places, home_directory
-from amas_code.session import Journal
-from amas_code.signals import pulse
+from amas_code.chat import Chat, first_line
+from amas_code.checkpoint import Checkpoints
+from amas_code.events import Action, Edit, Stopped, ToolError
+from amas_code.oplog import Op
+from amas_code.replay import Plan
 from amas_code.visible import visible
-from amas_code.workspace import Workspace
-
-
-class Chat:
-    """Everything a front or a command may reach. Made by `build()`."""
-
-    def __init__(
-        self, settings: Settings, keyring: Keyring, root: Path, places: Places, system: str
-    ):
-        self.settings, self.keyring, self.root, self.places = settings, keyring, root, places
-        self.system = system
-        self.agent: Agent
-        self.model: Any
-        self.compaction: Compaction
-        self.guard: Guard
-        self.checkpoints: Checkpoints
-        self.journal: Journal
-        self.work: Workspace
-        self.spent: list[Usage] = []
-        self.attached: list[str] = []
-        self.uncommitted: set[str] = set()  # reasons that the user was told
-        self.typed = True  # prompts are the user's own words: files named in them may be put in
-        self.refused = False  # something needed asking and nobody was there
-        self.choose: Callable[[str, list[str]], int | None] = lambda title, rows: None
-        self.copy: Callable[[str], None] = lambda text: None
-
-    def turn(self, prompt: str) -> str:
-        """One prompt with what belongs to it: attachments, and at first where and when we are."""
-        if not self.agent.messages:
-            self.agent.say({"role": "system", "content": self.system})
-            prompt += f"\n\n({self.surroundings()})"
-        if self.typed:
-            prompt, notices = mentions.expand(prompt, Path.cwd())
-            for notice in notices:
-                self.agent.emit(Notice(notice))
-        attached, self.attached = self.attached, []
-        return self.agent.turn("\n\n".join([prompt, *attached]))
-
-    def attempt(self, prompt: str, beat: Callable[[], None]) -> tuple[int, str]:
-        """A turn's exit status, and why it did not end by itself."""
-        try:
-            with pulse(beat):
-                self.turn(prompt)
-        except Stopped as stopped:
-            return stopped.code, str(stopped)
-        except KeyboardInterrupt:
-            return 130, "Stopped."
-        return (4, "") if self.refused else (0, "")
-
-    def last_words(self) -> str:
-        message = self.agent.messages[-1] if self.agent.messages else {}
-        return message.get("content") or "" if message.get("role") == "assistant" else ""
-
-    def topic(self) -> str:
-        """What the present turn is about, for a commit's subject."""
-        return first_line(self.agent.task)
-
-    def surroundings(self) -> str:
-        branch = f", git branch {self.branch()}" if self.branch() else ""
-        return f"{time.strftime('%A, %d %B %Y')}; working directory {Path.cwd()}{branch}"
-
-    def branch(self) -> str:
-        """The branch's name, read and not asked of git, since it is shown at every prompt.
-
-        A copied repository's HEAD may hold anything, and this goes to the model: one short line.
-        """
-        git = self.root / ".git"
-        try:
-            if git.is_file():  # a linked work tree
-                git = self.root / git.read_text("utf-8").removeprefix("gitdir:").strip()
-            head = (git / "HEAD").read_text("utf-8", "replace").strip().split("\n")[0]
-        except (OSError, ValueError):
-            return ""
-        return visible(head.removeprefix("ref: refs/heads/")[:80] if "ref:" in head else head[:9])
-
-    def rules(self) -> Rules:
-        nowhere = self.root in (home_directory().resolve(), Path("/"))
-        return Rules(self.settings.mode, tuple(self.settings.allow), None if nowhere else self.root)
-
-    def always(self, action: Action) -> None:
-        """From now on the like of it needs no question: all edits, or this very command."""
-        if action.kind == "edit":
-            self.settings.mode = "auto-edit"
-        elif "command" in action.args:
-            self.settings.allow.append(action.args["command"])
-
-    def nobody(self, action: Action) -> str:
-        """The answer to every question where there is nobody to ask."""
-        self.refused = True
-        way = "--allow COMMAND" if "command" in action.args else ""
-        if action.kind == "edit" and self.settings.mode == "ask":
-            way = "--yes"
-        hint = f"; starting with {way} would give it beforehand" if way else ""
-        return f"{action.name} needs the user's consent and nobody is there to ask{hint}"
-
-    def window(self) -> int:
-        return catalog.window(self.model.loaded(), self.settings)
-
-    def status(self) -> str:
-        """The bottom line: model, mode, context used, cost, branch."""
-        used = self.compaction.used(self.agent.messages, list(self.agent.tools.values()))
-        share = 100 * used // max(self.window(), 1)
-        parts = [
-            self.settings.model,
-            self.settings.mode,
-            f"context {share}%",
-            look.money(self.spent),
-        ]
-        return " · ".join([*parts, self.branch()] if self.branch() else parts)
-
-    def land(self, action: Action) -> list[str]:
-        """Make an agreed edit a checkpoint. Returns what the model should know of it."""
-        op = self.checkpoints.land(action.edits, f"{door.change(action.edits)}: {self.topic()}")
-        if not op.private or not self.settings.checkpoint_on_edit:
-            return []
-        if op.private not in self.uncommitted:
-            self.agent.emit(Notice(f"Not committed: {op.private}. /undo works all the same."))
-        self.uncommitted.add(op.private)
-        return [f"(not committed: {op.private})"]
-
-    def note(self, event: Any) -> None:
-        if isinstance(event, Usage):
-            self.spent.append(event)
-
-    def next_mode(self) -> None:
-        modes = config.MODES
-        self.settings.mode = modes[(modes.index(self.settings.mode) + 1) % len(modes)]
-
-    def begin(self, id: str = "") -> None:
-        """Go on in another session's place, or in a new one: nothing of the present one is kept."""
-        self.journal.switch(id)
-        self.checkpoints.session = self.journal.id
-        for old in (self.agent.messages, self.spent, self.attached, self.work.seen, self.work.todo):
-            old.clear()
-        self.agent.turns = 0
-
-    def resume(self, id: str) -> None:
-        """Go on with an earlier session of this project."""
-        recorded = session.load(self.journal.directory / f"{id}.jsonl")
-        self.begin(id)
-        self.agent.messages += recorded.messages
-        self.agent.turns = sum(m["role"] == "user" for m in recorded.messages)
-        self.spent += recorded.usage
-        self.agent.settle(*["Interrupted; unknown whether it ran."] * 2)
-
-    def sessions(self) -> list[session.Listed]:
-        return [
-            each for each in session.listed(self.journal.directory) if each.id != self.journal.id
-        ]
+from amas_code.workspace import shown
 
 
 class Command(NamedTuple):
@@ -192,7 +38,8 @@ def run(chat: Chat, line: str) -> Any:
 def shell(chat: Chat, line: str) -> str:
     """!command runs it and tells the model with the next message, !!command only runs it."""
     command = line.lstrip("!").strip()
-    result = chat.work.shell.run(command, chat.settings.max_shell_timeout)
+    args = {"command": command, "timeout": chat.settings.max_shell_timeout}
+    result = chat.do(Action("", chat.agent.turns, "run", "shell_command", args))
     if not line.startswith("!!"):
         chat.attached.append(f"I ran `{command}`:\n{result}")
     return result
@@ -222,24 +69,56 @@ def mode(chat: Chat, rest: str) -> str:
 
 
 def undo(chat: Chat, rest: str) -> str:
-    return brought_back(chat, chat.checkpoints.undo(number(rest)))
+    return offered(chat, chat.checkpoints.undoing(number(rest)))
 
 
 def redo(chat: Chat, rest: str) -> str:
-    return brought_back(chat, chat.checkpoints.redo(number(rest)))
+    return offered(chat, chat.checkpoints.redoing(number(rest)))
 
 
-def brought_back(chat: Chat, done: Sequence[Op]) -> str:
+def offered(chat: Chat, plan: Plan) -> str:
+    """Bring back what is planned; what commands changed only once the user has looked at it."""
+    if plan.of_commands() and (edits := plan.edits()):
+        above = [*summary(edits), *(row for edit in edits for row in look.diff(edit, FOLDED))]
+        ran = ", ".join(f"`{op.why.removeprefix('ran ')}`" for op in plan.of_commands())
+        title = f"Changed since {ran}; some of it may be your own. Bring back?"
+        match chat.choose(title, WAYS, above):
+            case [0]:
+                pass
+            case [1]:
+                rows = [shown(edit.path) for edit in edits]
+                chosen = chat.choose("Which files? (such as 1 3-5)", rows)
+                plan = chat.checkpoints.narrowed(plan, [edits[n].path for n in chosen])
+                if not chosen:
+                    return "Nothing was brought back."
+            case [2]:
+                plan = chat.checkpoints.undoing(commands=False)
+            case _:
+                return "Nothing was brought back."
+    return brought_back(chat, chat.checkpoints.carry_out(plan), plan.refused)
+
+
+WAYS = ["all of it", "some of the files", "none of it; undo the last edit instead"]
+FOLDED = 12  # rows of each diff
+
+
+def summary(edits: Sequence[Edit]) -> list[Any]:
+    counted = [(shown(edit.path), *look.counts([edit])) for edit in edits]
+    return [look.row(visible(f"  {name}  +{plus} −{minus}", "")) for name, plus, minus in counted]
+
+
+def brought_back(chat: Chat, done: Sequence[Op], refused: Sequence[str] = ()) -> str:
     """What an undo, redo or restore did, for the user now and for the model next time."""
     lines = [told(op) for op in done]
     if lines:
         chat.attached.append("(The user brought files back: " + "; ".join(lines) + ")")
-    return "\n".join(lines) or "There is nothing to bring back."
+    return "\n".join([*lines, *refused]) or "There is nothing to bring back."
 
 
 def told(op: Op) -> str:
     verb = "Done again" if op.kind == "redo" else "Undone"
-    return f"{verb}: {op.why.partition(': ')[2]}"
+    files = f" ({door.listed(op.paths)})" if ": ran " in op.why else ""
+    return f"{verb}: {op.why.partition(': ')[2]}{files}"
 
 
 def number(text: str) -> int:
@@ -255,10 +134,10 @@ def checkpoint(chat: Chat, rest: str) -> str:
         case "save" if name:
             return f"Checkpoint {name!r} is set ({chat.checkpoints.save(name).id})."
         case "restore" if name:
-            return brought_back(chat, chat.checkpoints.restore(name))
+            return offered(chat, chat.checkpoints.restoring(name))
         case "squash":
             sure = chat.choose("Fold the unpushed [amas] commits into one?", ["yes", "no"])
-            return chat.checkpoints.squash() if sure == 0 else "Nothing was folded."
+            return chat.checkpoints.squash() if sure == [0] else "Nothing was folded."
         case "" | "list":
             return checkpoints(chat.checkpoints)
     return "Usage: /checkpoint [list] | save NAME | restore NAME-or-ID | squash"
@@ -268,7 +147,8 @@ def checkpoints(kept: Checkpoints) -> str:
     rows = []
     for op in kept.list():
         when = time.strftime("%H:%M", time.localtime(op.time))
-        where = (op.commit or "")[:8] or f"log only: {op.private}" if op.kind != "mark" else "mark"
+        kinds = {"mark": "mark", "command": door.listed(op.paths, 3)}
+        where = kinds.get(op.kind) or (op.commit or "")[:8] or f"log only: {op.private}"
         rows.append(f"{'●' if op.live else '○'} {op.id}  {when}  {op.why[:70]}  ({where})")
     return "\n".join(rows) or "No checkpoints yet; every accepted edit makes one."
 
@@ -348,10 +228,6 @@ def history(chat: Chat, rest: str) -> str:
     return "\n".join(rows[:50]) or "No session found."
 
 
-def first_line(text: str) -> str:
-    return text.strip().split("\n")[0][:70]
-
-
 def resume(chat: Chat, rest: str) -> str:
     """/resume [ID], or the beginning of one; alone it lets one choose."""
     found = [each for each in chat.sessions() if each.id.startswith(rest)]
@@ -365,9 +241,9 @@ def resume(chat: Chat, rest: str) -> str:
         )
     if not rest:
         chosen = chat.choose("Which session?", [listing(each) for each in found[:20]])
-        if chosen is None:
+        if len(chosen) != 1:
             return "Nothing resumed."
-        found = [found[chosen]]
+        found = [found[chosen[0]]]
     chat.resume(found[0].id)
     return f"Resumed {found[0].id}: {first_line(found[0].prompt)}"
 

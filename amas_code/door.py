@@ -1,9 +1,12 @@
 """The one door through which anything happens: what is proposed, the rules, the user, the deed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from amas_code.events import Action, Began, Edit, Refused
-from amas_code.permissions import Rules, decide
+from amas_code.checkpoint import Checkpoints
+from amas_code.events import Action, Began, Edit, Refused, ToolError
+from amas_code.gitstore import GitError
+from amas_code.permissions import OURS, Rules, decide, harmless
+from amas_code.snapshots import Effects
 from amas_code.workspace import Workspace, shown
 
 
@@ -18,6 +21,52 @@ def act(work: Workspace, handlers: dict[str, Callable], land: Callable) -> Calla
         return "\n".join([*(done(edit) for edit in action.edits), *remark])
 
     return carry_out
+
+
+def covered(
+    carry_out: Callable[[Action], str], checkpoints: Checkpoints, tell: Callable[[str], None]
+) -> Callable[[Action], str]:
+    """The same door, but what a command does to the project can be undone; where not, `tell`."""
+    told: set[str] = set()
+
+    def watched(action: Action) -> str:
+        command = action.args.get("command", "")
+        if action.kind != "run" or action.name in OURS or harmless(command):
+            return carry_out(action)
+        try:
+            begun = checkpoints.before_command(command or action.name, action.turn)
+        except (GitError, OSError) as error:
+            if str(error) not in told:
+                tell(f"/undo will not cover what commands do here: {error}.")
+            told.add(str(error))
+            return carry_out(action)
+        effects = Effects(None)
+        try:
+            result = carry_out(action)
+        finally:
+            try:
+                effects = checkpoints.after_command(begun)
+            except (GitError, OSError, ToolError) as error:
+                tell(f"/undo will not cover what this command changed: {error}.")
+        return remarked(result, effects)
+
+    return watched
+
+
+def remarked(result: str, effects: Effects) -> str:
+    """A command's result with the files that it changed, in its last line."""
+    names = effects.op.paths if effects.op else ()
+    remarks = [f"changed {listed(names)}"] if names else []
+    remarks += [f"not covered by /undo: {listed(effects.others)}"] if effects.others else []
+    if not remarks:
+        return result
+    gap = "; " if result.endswith(")") else "\n("
+    return "".join([result.removesuffix(")"), gap, "; ".join(remarks), ")"])
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def done(edit: Edit) -> str:

@@ -212,8 +212,8 @@ def _encode(text: str, like: Decoded) -> bytes:
     return like.bom + text.encode(like.encoding)
 
 
-def write(path: Path, data: bytes | None) -> None:
-    """Write a file whole or not at all; None deletes it."""
+def write(path: Path, data: bytes | None, durable: bool = True) -> None:
+    """Write a file whole or not at all; None deletes it. `durable`: it has reached the disk."""
     if path.is_symlink():
         raise ToolError(f"{path} is a symbolic link; edit the file it points to.")
     if data is None:
@@ -229,7 +229,8 @@ def write(path: Path, data: bytes | None) -> None:
             file.write(data)
             file.flush()
             os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

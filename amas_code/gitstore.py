@@ -71,12 +71,11 @@ def run(
 
     `held` are open files it keeps open, so that a lock on them outlives us as long as it runs.
     """
-    env = {k: v for k, v in os.environ.items() if k[:4] != "GIT_" or k.startswith(KEPT)} | SETTINGS
     try:
         done = subprocess.run(
             ["git", *OPTIONS, *args],
             cwd=cwd,
-            env=env,
+            env=environment(),
             input=data,
             capture_output=True,
             start_new_session=True,
@@ -90,6 +89,12 @@ def run(
             said.removeprefix("fatal: ").removeprefix("error: ") or f"git {args[0]} failed"
         )
     return done
+
+
+def environment() -> dict[str, str]:
+    """That of amas, without what would point git at another repository."""
+    own = {k: v for k, v in os.environ.items() if k[:4] != "GIT_" or k.startswith(KEPT)}
+    return own | SETTINGS
 
 
 def merge(mine: bytes | None, base: bytes | None, theirs: bytes | None) -> bytes | None:
@@ -259,7 +264,7 @@ class Repo:
                 raise GitError(f"{name} was never committed")
         names = _joined(f"./{name}" for name in new)  # a name that begins with ":" is special
         if ignored := self._git("check-ignore", "-z", "--stdin", data=names, ok=(0, 1)):
-            name = _records(ignored)[0].removeprefix("./")
+            name = names_in(ignored)[0].removeprefix("./")
             raise GitError(f"{name} is ignored by git")
         folders = {folder.as_posix() for name in new for folder in list(Path(name).parents)[:-1]}
         for name, entry in self._committed(head, sorted(folders)).items():
@@ -342,7 +347,7 @@ class Repo:
         options = ("--no-show-signature", "--first-parent", "--max-count=1000", "-z")
         log = self._git("log", *options, "--format=%H%n%P%n%s", head, "--not", "--remotes")
         ours = []
-        for record in _records(log):
+        for record in names_in(log):
             sha, parents, subject = record.split("\n", 2)
             if not subject.startswith(PREFIX) or " " in parents:
                 break
@@ -367,13 +372,14 @@ def _joined(names: Iterable[str]) -> bytes:
     return b"".join(os.fsencode(name) + b"\0" for name in names)
 
 
-def _records(listing: bytes) -> list[str]:
+def names_in(listing: bytes) -> list[str]:
+    """The names that end with a NUL each."""
     return os.fsdecode(listing).split("\0")[:-1]
 
 
 def _listed(listing: bytes) -> list[tuple[list[str], str]]:
     """Facts and name of each file that ls-tree or ls-files told."""
-    rows = [record.partition("\t") for record in _records(listing)]
+    rows = [record.partition("\t") for record in names_in(listing)]
     return [(facts.split(), name) for facts, _, name in rows]
 
 

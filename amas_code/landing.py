@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from amas_code.events import ToolError
 from amas_code.gitstore import GitError, Repo
-from amas_code.oplog import Change, Log, Op, Record, contents, told
+from amas_code.oplog import NO_COMMIT, Cause, Change, Log, Op, Record, contents, told
 
 
 class Landing:
@@ -13,9 +13,7 @@ class Landing:
     def __init__(self, log: Log, repo: Repo, commit: bool):
         self.log, self.repo, self.commit = log, repo, commit
 
-    def carry_out(
-        self, kind: str, changes: Sequence[Change], why: str, session: str, of: str = ""
-    ) -> Op:
+    def carry_out(self, cause: Cause, changes: Sequence[Change] = ()) -> Op:
         """Log the intent, write all or none, commit, log the outcome.
 
         Raises ToolError if a file is not as the change found it, or cannot be written.
@@ -24,7 +22,7 @@ class Landing:
             if contents(change.path) != change.before:
                 name = self.log.name(change.path)
                 raise ToolError(f"{name} changed on disk since it was read; read it again.")
-        op = self.log.begin(kind, changes, why, session, of)
+        op = self.log.begin(cause, changes)
         try:
             for change in changes:
                 change.put()
@@ -34,7 +32,7 @@ class Landing:
         return self.settle(op, changes)
 
     def settle(self, op: Record, changes: Sequence[Change]) -> Op:
-        commit, private = self.committed(changes, op["why"]) if changes else (None, None)
+        commit, private = self.committed(op, changes) if changes else (None, None)
         outcome = {"id": op["id"], "state": "done", "commit": commit, "private": private}
         return told(self.log.add(outcome))
 
@@ -44,12 +42,14 @@ class Landing:
                 change.put_back()
         self.log.add({"id": op["id"], "state": "dropped"})
 
-    def committed(self, changes: Sequence[Change], why: str) -> tuple[str | None, str | None]:
+    def committed(self, op: Record, changes: Sequence[Change]) -> tuple[str | None, str | None]:
         """The commit, or why there is none."""
         if not self.commit:
             return None, "checkpoint_on_edit is false"
+        if op["of"] and self.log.records()[op["of"]]["kind"] == "command":
+            return None, NO_COMMIT
         try:
-            return self.repo.commit(changes, why), None
+            return self.repo.commit(changes, op["why"]), None
         except GitError as error:
             return None, str(error)
 

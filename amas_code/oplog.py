@@ -13,29 +13,41 @@ import os
 import stat
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from amas_code.edits import write
 from amas_code.events import Edit, ToolError
 
-Record = dict[str, Any]  # id, kind, session, why, time, of, files, state; later commit, private
+Record = dict[str, Any]  # id, time, files, state, and its Cause's; later commit, private
 Records = dict[str, Record]  # by id, oldest first
+NO_COMMIT = "what commands do is not committed"
 
 
 class Op(NamedTuple):
     """One logged change, as the user sees it."""
 
     id: str
-    kind: str  # "edit", "undo", "redo" or "mark" (a named save)
+    kind: str  # "edit", "command", "undo", "redo" or "mark" (a named save)
     paths: tuple[str, ...]  # from the project's root; absolute if outside
     why: str
     time: float
     commit: str | None  # on the user's branch
     private: str | None  # why it has no commit
     session: str
-    live: bool  # false for an edit that is undone now
+    turn: int  # which prompt of the session
+    live: bool  # false for an edit or command that is undone now
+
+
+class Cause(NamedTuple):
+    """What brought a change about."""
+
+    kind: str  # as in Op
+    why: str
+    session: str = ""
+    turn: int = 0  # which prompt of the session
+    of: str = ""  # the op that is undone or redone
 
 
 class Change(NamedTuple):
@@ -100,16 +112,19 @@ class Log:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield file.fileno()
 
-    def begin(
-        self, kind: str, changes: Sequence[Change], why: str, session: str, of: str
-    ) -> Record:
-        """Log what is about to change. `of`: the op that is undone or redone."""
-        keep = self._keep
-        kept = [(self.name(c.path), keep(c.before), keep(c.after), c.mode) for c in changes]
-        id = str(len(self.records()) + 1)
-        op: Record = {"id": id, "kind": kind, "session": session, "of": of}
-        op |= {"why": one_line(why), "time": time.time(), "files": kept, "state": "intent"}
-        return self.add(op)
+    def begin(self, cause: Cause, changes: Iterable[Change] = (), **more: str) -> Record:
+        """Log what is about to change."""
+        op: Record = {"id": str(len(self.records()) + 1), "time": time.time()}
+        op |= cause._asdict() | {"why": one_line(cause.why)}
+        return self.add(op | {"files": self.kept(changes), "state": "intent"} | more)
+
+    def kept(self, changes: Iterable[Change], durable: bool = True) -> list:
+        """The changes as a record holds them, their bytes stored."""
+
+        def keep(data: bytes | None) -> str | None:
+            return self._keep(data, durable)
+
+        return [(self.name(c.path), keep(c.before), keep(c.after), c.mode) for c in changes]
 
     def add(self, record: Record) -> Record:
         with open(self._file, "a+b") as file:
@@ -140,7 +155,7 @@ class Log:
         live, undone = Records(), Records()
         for id, op in self.records().items():
             match op["kind"] if op["state"] == "done" else "":
-                case "edit":
+                case "edit" | "command":
                     live[id] = op
                     undone = {i: o for i, o in undone.items() if o["session"] != op["session"]}
                 case "undo":
@@ -157,7 +172,7 @@ class Log:
         """All that was carried out, oldest first."""
         live, _ = self.stacks()
         done = [op for op in self.records().values() if op["state"] == "done"]
-        return [told(op, op["kind"] != "edit" or op["id"] in live) for op in done]
+        return [told(op, op["kind"] not in ("edit", "command") or op["id"] in live) for op in done]
 
     def find(self, ref: str) -> str:
         """The id of an op that was meant by its id or, if a mark, by its name."""
@@ -188,13 +203,16 @@ class Log:
         inside = path.is_relative_to(self.root)
         return path.relative_to(self.root).as_posix() if inside else str(path)
 
-    def _keep(self, data: bytes | None) -> str | None:
+    def _keep(self, data: bytes | None, durable: bool) -> str | None:
         """Store bytes, once however often they come. Returns their name."""
         if data is None:
             return None
         path = self.folder / hashlib.sha256(data).hexdigest()
         if not path.exists():
-            write(path, zlib.compress(data))
+            write(path, zlib.compress(data, 6 if durable else 1), durable)
+        elif durable:  # it may have been stored for a command
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
         return path.name
 
     def _data(self, name: str | None) -> bytes | None:
@@ -204,7 +222,7 @@ class Log:
 def told(op: Record, live: bool = True) -> Op:
     paths = tuple(name for name, *_ in op["files"])
     facts = (op["why"], op["time"], op["commit"], op["private"], op["session"])
-    return Op(op["id"], op["kind"], paths, *facts, live)
+    return Op(op["id"], op["kind"], paths, *facts, op.get("turn", 0), live)
 
 
 def of_session(ops: Records, session: str) -> Records:

@@ -1,6 +1,7 @@
 """Decides what may happen unasked: one pure function, and all that it goes by."""
 
 import os
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,12 @@ HOOKS = {".githooks", ".husky", "lefthook.yml", ".pre-commit-config.yaml", ".git
 CI = {".github", ".gitlab-ci.yml", ".circleci", ".travis.yml", ".drone.yml", ".woodpecker.yml"}
 MORE_CI = {".woodpecker", ".forgejo", ".gitea", "jenkinsfile", "azure-pipelines.yml"}
 ASK_ALWAYS = AGENTS | EDITORS | SHELLS | HOOKS | CI | MORE_CI
+
+
+# Whatever their options, these only look.
+LOOKS = {"ls", "pwd", "cat", "head", "tail", "wc", "grep", "stat", "du", "df", "id", "uname"}
+LOOKS |= {"echo", "true", "false", "which", "whoami", "date"}
+PLAIN = re.compile(r"[A-Za-z0-9_ ./:,=@%+*?\"'^-]*")  # nothing that runs, expands or redirects
 
 
 class Rules(NamedTuple):
@@ -41,6 +48,15 @@ def decide(action: Action, rules: Rules) -> str:
             return "plan mode only reads; describe what you would run"
         return "allow" if action.args.get("command") in rules.allow else "ask"
     return "allow" if within(meant(action.args.get("path") or "."), rules.root) else "ask"
+
+
+def harmless(command: str) -> bool:
+    """Whether it is certain that a command changes no file."""
+    return (
+        bool(PLAIN.fullmatch(command))
+        and command.split()[:1] != []
+        and (command.split()[0] in LOOKS)
+    )
 
 
 def decide_edit(action: Action, rules: Rules) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from amas_code import look, session
-from amas_code.commands import Chat
+from amas_code.chat import Chat
 from amas_code.events import Action, Began, Ended, Notice, Said, Stopped, Usage
 from amas_code.visible import visible
 

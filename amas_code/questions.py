@@ -1,6 +1,7 @@
 """Asks the user: whether something may happen, or which of several it is to be."""
 
 import contextlib
+from collections.abc import Sequence
 
 from amas_code import look
 from amas_code.events import Action
@@ -36,13 +37,28 @@ def question(view: View, keyboard: Keyboard, action: Action) -> tuple[str, str]:
     return key, f"the user said no{reason}"
 
 
-def choose(view: View, title: str, rows: list[str]) -> int | None:
-    """The number of the row that the user picks, from 0."""
-    view.put("command", styled(title, "bold"))
+def choose(view: View, title: str, rows: list[str], above: Sequence = ()) -> list[int]:
+    """The numbers of the rows that the user picks, from 0; those of none are none.
+
+    above: what to show first
+    """
+    view.put("command", *above, styled(title, "bold"))
     view.screen.print(
         *(row(f"{number:>3}  {visible(text)}") for number, text in enumerate(rows, 1))
     )
-    with contextlib.suppress(EOFError, KeyboardInterrupt, ValueError):
-        chosen = int(input("Number (Enter: none) "))
-        return chosen - 1 if 1 <= chosen <= len(rows) else None
-    return None
+    with contextlib.suppress(EOFError, KeyboardInterrupt):
+        return numbers(input("Number (Enter: none) "), len(rows))
+    return []
+
+
+def numbers(typed: str, most: int) -> list[int]:
+    """What "1 3-5" means, from 0; nothing if any of it makes no sense."""
+    chosen = list[int]()
+    for part in typed.replace(",", " ").split():
+        first, _, last = part.partition("-")
+        if not (first.isdecimal() and (last or first).isdecimal() and int(first) > 0):
+            return []
+        if int(last or first) > most:
+            return []
+        chosen += range(int(first) - 1, int(last or first))
+    return chosen

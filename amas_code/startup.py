@@ -15,7 +15,7 @@ import click
 
 from amas_code import __version__, commands, config, keys, pipes, signals
 from amas_code.catalog import ollama_models
-from amas_code.commands import Chat
+from amas_code.chat import Chat
 from amas_code.config import Settings
 from amas_code.events import ToolError
 from amas_code.keys import Keyring

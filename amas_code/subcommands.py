@@ -10,7 +10,8 @@ import click
 
 from amas_code import commands, config, demo, keys, yamlfile
 from amas_code.answer import Answer
-from amas_code.checkpoint import Checkpoints, Op
+from amas_code.checkpoint import Checkpoints
+from amas_code.oplog import Op
 from amas_code.places import ours, project_root
 from amas_code.providers import Model
 from amas_code.startup import CannotStart, start, tell

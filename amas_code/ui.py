@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from amas_code import commands, look
-from amas_code.commands import Chat
+from amas_code.chat import Chat
 from amas_code.events import Action
 from amas_code.look import styled
 from amas_code.questions import question
@@ -113,7 +113,8 @@ class Terminal(View):
         if line[0] != "!" and not (line[0] == "/" and "/" not in line[1:].split(" ")[0]):
             return self.say(chat, line)
         self.command(chat, line)
-        return ""
+        draft, chat.draft = chat.draft, ""
+        return draft
 
     def say(self, chat: Chat, line: str) -> str:
         """A turn. If it was stopped or nothing came of it, what was typed goes to the prompt."""

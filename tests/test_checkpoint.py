@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from amas_code.checkpoint import Checkpoints, Conflict, Op
+from amas_code.checkpoint import Checkpoints
 from amas_code.events import Edit, ToolError
+from amas_code.gitstore import Conflict
+from amas_code.oplog import Op
 
 BASE = "".join(f"line {i}\n" for i in range(30))
 USER = ("-c", "user.name=u", "-c", "user.email=u@e")

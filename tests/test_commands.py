@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from amas_code.commands import Chat
+from amas_code.chat import Chat
 from amas_code.config import Settings
 from amas_code.keys import Keyring
 from amas_code.places import Places

@@ -1,0 +1,284 @@
+"""What commands did to the project: private snapshots before and after, so that undo covers it.
+
+They lie in a bare git repository of our own beside the log; the user's is only read. Covered: plain
+files that git does not ignore, byte for byte whatever its attributes say, also where the project
+has no repository. Not covered: ignored files and those over LARGEST, links, submodules and other
+repositories inside, modes (a file that comes back gets the usual one, executable or not), empty
+directories; branch, index and commits; all outside the project. What the user or another program
+changed while a command ran cannot be told apart from what the command did.
+"""
+
+import contextlib
+import fcntl
+import os
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from amas_code.gitstore import OPTIONS, GitError, Repo, environment, names_in, run
+from amas_code.oplog import NO_COMMIT, Cause, Change, Log, Op, Record, told
+
+LARGEST = 10_000_000  # bytes of a file
+MOST_FILES = 100_000  # not yet in a snapshot
+MOST_BYTES = 500_000_000  # of those and of changed ones together
+MANY_LOOSE = 8  # objects in one of 256 directories; more are swept up
+OWN = (
+    *("-c", "core.trustctime=true", "-c", "core.checkStat=default", "-c", "core.fileMode=true"),
+    *("-c", "core.splitIndex=false", "-c", "core.untrackedCache=false"),
+    *("-c", "core.sparseCheckout=false", "-c", "core.autocrlf=false"),
+    *("-c", "core.looseCompression=1"),
+)
+AS_THEY_ARE = "* -text !filter -ident !working-tree-encoding\n"  # no attribute changes a byte
+
+
+class Effects(NamedTuple):
+    """What a command did, as far as that is known."""
+
+    op: Op | None  # None: it changed no file that is covered
+    others: tuple[str, ...] = ()  # what changed and is not covered, in words
+
+
+class Snapshots:
+    """The snapshots of one project. Who calls these methods holds the log's lock."""
+
+    def __init__(self, log: Log, repo: Repo):
+        self.log, self.repo, self.folder = log, repo, log.folder / "snapshots"
+        self.large: dict[str, tuple[int, int]] = {}  # files over LARGEST: size, time of change
+        self.running: dict[str, IO] = {}  # by op: a lock that ends with this process
+
+    def begin(self, cause: Cause) -> Record:
+        """Note how all is before a command. Raises GitError or OSError where that is not possible.
+
+        The op stays an intent while the command runs, so that recover() can end it after a crash.
+        """
+        op = self.log.begin(cause, tree=self.take())
+        self.running[op["id"]] = lock = open(self._flag(op), "w")  # noqa: SIM115
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return op
+
+    def is_running(self, op: Record) -> bool:
+        """Whether the process that began it lives."""
+        with contextlib.suppress(FileNotFoundError), open(self._flag(op)) as flag:
+            try:
+                fcntl.flock(flag, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    def end(self, op: Record) -> Effects:
+        """Log what differs from when it began. Raises GitError or OSError; then it is dropped."""
+        large, others = dict(self.large), list[str]()
+        outcome: Record = {"state": "dropped"}
+        try:
+            changes = self._changes(op["tree"], self.take(), self._landed_since(op), others)
+            files = self.log.kept(changes, durable=False)
+            if files:
+                outcome = {"state": "done", "files": files, "commit": None, "private": NO_COMMIT}
+        finally:
+            ended = self.log.add({"id": op["id"], **outcome})
+            self._flag(op).unlink(missing_ok=True)
+            if flag := self.running.pop(op["id"], None):
+                flag.close()
+        others += [
+            f"{name} (too large)"
+            for name in {**large, **self.large}
+            if large.get(name) != self.large.get(name)
+        ]
+        self._sweep()
+        return Effects(told(ended) if files else None, tuple(others))
+
+    def take(self) -> str:
+        """A snapshot of the work tree as it is now; the name of its tree."""
+        self._prepare()
+        try:
+            return self._taken()
+        except GitError:  # such as a blob that the user's git has thrown away since
+            (self.folder / "index").unlink(missing_ok=True)
+            return self._taken()
+
+    # -- taking one ----------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Make our repository. What the user's has committed need not be stored again."""
+        (self.folder / "index.lock").unlink(missing_ok=True)  # we hold the lock: a crash left it
+        marker = self.folder / "info/attributes"
+        if marker.exists():
+            return
+        how = [f"--object-format={self._theirs[2]}"] if self._theirs else []
+        run(("init", "-q", "--bare", "--template=", *how, str(self.folder)), self.log.root)
+        if self._theirs:
+            (self.folder / "objects/info/alternates").write_bytes(os.fsencode(self._theirs[0]))
+        marker.parent.mkdir(exist_ok=True)
+        marker.write_text(AS_THEY_ARE)
+
+    @cached_property
+    def _theirs(self) -> tuple[Path, Path, str] | None:
+        """Of the user's repository: objects, excluded files, object format."""
+        if self.repo.folder is None:
+            return None
+        asked = ("--git-path", "objects", "--git-path", "info/exclude", "--show-object-format")
+        lines = os.fsdecode(run(("rev-parse", *asked), self.repo.top).stdout).split("\n")
+        return (self.repo.top / lines[0]).resolve(), self.repo.top / lines[1], lines[2]
+
+    def _taken(self) -> str:
+        known = self.folder / "tree"  # of the index as it is
+        fresh = not (self.folder / "index").exists()
+        names = names_in(self._git("diff-files", "-z", "--name-only").stdout) + self._unknown()
+        if fresh and self._theirs:  # what is tracked is covered even if it is ignored
+            names += names_in(run(("ls-files", "-z"), self.log.root).stdout)
+        gone, present = self._sorted(dict.fromkeys(names))
+        if gone or present or fresh or not known.exists():
+            known.unlink(missing_ok=True)
+            for how, which in (("--force-remove", gone), ("--replace", present)):
+                if which:
+                    data = b"".join(os.fsencode(name) + b"\0" for name in which)
+                    self._git("update-index", "-z", "--add", how, "--stdin", data=data)
+            known.write_bytes(self._git("write-tree").stdout)
+        return known.read_text().strip()
+
+    def _unknown(self) -> list[str]:
+        """Files that are in no snapshot yet."""
+        args = ["ls-files", "-z", "--others", "--exclude-standard"]
+        if self._theirs and self._theirs[1].exists():
+            args.append(f"--exclude-from={self._theirs[1]}")
+        if self.log.folder.is_relative_to(self.log.root):
+            args.append(f"--exclude=/{self.log.name(self.log.folder)}/")
+        names = list[str]()
+        with self._listing(*args) as lines:
+            for name in lines:
+                names.append(name)
+                if len(names) > MOST_FILES:
+                    raise TooMuch(f"more than {MOST_FILES:,} files")
+        return names
+
+    @contextlib.contextmanager
+    def _listing(self, *args: str) -> Iterator[Iterator[str]]:
+        """The names that a git prints, as it finds them; it ends when no more are wanted."""
+        with self._started(subprocess.DEVNULL, *args) as process:
+            assert process.stdout
+            try:
+                yield separated(process.stdout)
+            finally:
+                process.kill()
+
+    def _sorted(self, names: Sequence[str] | dict[str, None]) -> tuple[list[str], list[str]]:
+        """Those that are gone, and those that are there and small enough."""
+        gone, present, size = list[str](), list[str](), 0
+        self.large = {}
+        folders = dict[str, bool]()
+        for name in names:
+            if name.endswith("/"):  # a repository inside
+                continue
+            path, folder = os.path.join(self.log.root, name), os.path.dirname(name)
+            if folder not in folders:
+                there = os.path.join(os.path.realpath(self.log.root), folder).rstrip("/")
+                folders[folder] = os.path.realpath(there) == there
+            info = os.lstat(path) if folders[folder] and os.path.lexists(path) else None
+            if info is None or not (stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode)):
+                gone.append(name)
+            elif info.st_size > LARGEST:
+                self.large[name] = info.st_size, info.st_mtime_ns
+            elif stat.S_ISLNK(info.st_mode) or os.access(path, os.R_OK):
+                present.append(name)
+                size += info.st_size
+        if size > MOST_BYTES:
+            raise TooMuch(f"more than {MOST_BYTES // 1_000_000} MB in files")
+        return gone, present
+
+    # -- comparing two -------------------------------------------------------------------------
+
+    def _changes(
+        self, before: str, after: str, landed: set[str], others: list[str]
+    ) -> Iterator[Change]:
+        """What differs. The names of what cannot be brought back are added to `others`."""
+        parts = names_in(self._git("diff-tree", "-r", "-z", "--no-renames", before, after).stdout)
+        rows = list[tuple[str, list[str]]]()
+        for facts, name in zip(parts[0::2], parts[1::2], strict=True):
+            old, new, *blobs, _ = facts.lstrip(":").split()
+            if "120000" in (old, new):
+                others.append(f"{name} (a link)")
+            elif blobs[0] == blobs[1]:
+                others.append(f"{name} (its mode)")
+            elif name not in landed:
+                rows.append((name, [old, *blobs]))
+        gone = self._gone([blob for _, (_, *blobs) in rows for blob in blobs])
+        others += [f"{name} (what was in it is gone)" for name, facts in rows if gone & set(facts)]
+        rows = [(name, facts) for name, facts in rows if not gone & set(facts)]
+        data = self._contents([blob for _, (_, *blobs) in rows for blob in blobs])
+        for name, (old, *_) in rows:
+            mask = os.umask(0)
+            os.umask(mask)
+            bits = (0o777 if old == "100755" else 0o666) & ~mask
+            yield Change(self.log.root / name, next(data), next(data), bits)
+
+    def _gone(self, blobs: list[str]) -> set[str]:
+        """Those of the blobs that the user's git has thrown away."""
+        asked = "".join(f"{blob}\n" for blob in blobs if blob.strip("0"))
+        said = self._git("cat-file", "--batch-check", data=asked.encode()).stdout.decode()
+        return {row.split(" ")[0] for row in said.splitlines() if row.endswith(" missing")}
+
+    def _contents(self, blobs: list[str]) -> Iterator[bytes | None]:
+        """The bytes of one blob after another; None for the null one, which stands for no file."""
+        with tempfile.TemporaryFile() as wanted:
+            wanted.write("".join(f"{blob}\n" for blob in blobs if blob.strip("0")).encode())
+            wanted.seek(0)
+            with self._started(wanted, "cat-file", "--batch") as process:
+                assert process.stdout
+                for blob in blobs:
+                    yield read_blob(process.stdout) if blob.strip("0") else None
+
+    def _landed_since(self, op: Record) -> set[str]:
+        """The files that an edit changed while the command ran: those are no effect of it."""
+        later = [each for id, each in self.log.records().items() if int(id) > int(op["id"])]
+        return {name for each in later if each["kind"] != "command" for name, *_ in each["files"]}
+
+    # -- our repository ------------------------------------------------------------------------
+
+    def _flag(self, op: Record) -> Path:
+        return self.log.folder / f"running-{op['id']}"
+
+    def _args(self, *args: str) -> tuple[str, ...]:
+        return (*OWN, f"--git-dir={self.folder}", f"--work-tree={self.log.root}", *args)
+
+    def _git(self, *args: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        return run(self._args(*args), self.log.root, data, held=self.repo.held)
+
+    def _started(self, stdin: int | IO, *args: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            ["git", *OPTIONS, *self._args(*args)],
+            cwd=self.log.root,
+            env=environment(),
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def _sweep(self) -> None:
+        """Throw away what no snapshot holds any more; the log has all that undo needs."""
+        if len(list(self.folder.glob("objects/17/*"))) > MANY_LOOSE:
+            self._git("prune", "--expire=1.day.ago")
+
+
+class TooMuch(GitError):
+    """The project is larger than what is watched."""
+
+
+def separated(stream: IO[bytes]) -> Iterator[str]:
+    """The names in a stream that a NUL ends."""
+    rest = b""
+    while data := stream.read(65536):
+        *names, rest = (rest + data).split(b"\0")
+        yield from map(os.fsdecode, names)
+
+
+def read_blob(stream: IO[bytes]) -> bytes:
+    """The next object that a `cat-file --batch` prints."""
+    size = int(stream.readline().split()[2])
+    data = stream.read(size)
+    stream.read(1)
+    return data
