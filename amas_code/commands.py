@@ -79,10 +79,9 @@ def redo(chat: Chat, rest: str) -> str:
 def offered(chat: Chat, plan: Plan) -> str:
     """Bring back what is planned; what commands changed only once the user has looked at it."""
     if plan.of_commands() and (edits := plan.edits()):
-        above = [*summary(edits), *(row for edit in edits for row in look.diff(edit, FOLDED))]
-        ran = ", ".join(f"`{op.why.removeprefix('ran ')}`" for op in plan.of_commands())
-        title = f"Changed since {ran}; some of it may be your own. Bring back?"
-        match chat.choose(title, WAYS, above):
+        ran = ", ".join(f"`{first_line(op.why.removeprefix('ran '))}`" for op in plan.of_commands())
+        title = f"All that differs since {ran} ran; some of it may be your own. Take back?"
+        match chat.choose(title, WAYS, looked_at(edits)):
             case [0]:
                 pass
             case [1]:
@@ -99,12 +98,16 @@ def offered(chat: Chat, plan: Plan) -> str:
 
 
 WAYS = ["all of it", "some of the files", "none of it; undo the last edit instead"]
-FOLDED = 12  # rows of each diff
+FULLY, FOLDED = 20, 12  # files whose diff is shown, and how many rows of it
 
 
-def summary(edits: Sequence[Edit]) -> list[Any]:
-    counted = [(shown(edit.path), *look.counts([edit])) for edit in edits]
-    return [look.row(visible(f"  {name}  +{plus} −{minus}", "")) for name, plus, minus in counted]
+def looked_at(edits: Sequence[Edit]) -> list[Any]:
+    """What would change: the diffs of the first files, the names of the others."""
+    rows = [row for edit in edits[:FULLY] for row in look.diff(edit, FOLDED)]
+    for edit in edits[FULLY:]:
+        name = visible(shown(edit.path), "")
+        rows.append(look.row("  {}  +{} −{}".format(name, *look.counts([edit]))))
+    return rows
 
 
 def brought_back(chat: Chat, done: Sequence[Op], refused: Sequence[str] = ()) -> str:
@@ -118,7 +121,7 @@ def brought_back(chat: Chat, done: Sequence[Op], refused: Sequence[str] = ()) ->
 def told(op: Op) -> str:
     verb = "Done again" if op.kind == "redo" else "Undone"
     files = f" ({door.listed(op.paths)})" if ": ran " in op.why else ""
-    return f"{verb}: {op.why.partition(': ')[2]}{files}"
+    return f"{verb}: {first_line(op.why.partition(': ')[2])}{files}"
 
 
 def number(text: str) -> int:

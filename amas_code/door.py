@@ -56,7 +56,8 @@ def covered(
 def remarked(result: str, effects: Effects) -> str:
     """A command's result with the files that it changed, in its last line."""
     names = effects.op.paths if effects.op else ()
-    remarks = [f"changed {listed(names)}"] if names else []
+    count = f"{len(names)} file{'s' * (len(names) != 1)}"
+    remarks = [f"changed {count}: {listed(names)}"] if names else []
     remarks += [f"not covered by /undo: {listed(effects.others)}"] if effects.others else []
     if not remarks:
         return result

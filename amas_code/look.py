@@ -1,6 +1,7 @@
 """What things look like: a tool call, a diff, a turn's summary. Nothing here is read as markup."""
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -78,7 +79,7 @@ def brief(action: Action | None, result: str) -> str:
     if action and action.edits and not result.startswith(FAILED):
         return "+{} −{}".format(*counts(action.edits))
     if action and action.kind == "run" and lines[-1].startswith("("):
-        return visible(lines[-1].strip("()"))
+        return visible(re.sub(r"(; changed \d+ files?): .*", r"\1", lines[-1]).strip("()"))
     return (
         visible(lines[0])[:160]
         if len(lines) == 1 or result.startswith(FAILED)

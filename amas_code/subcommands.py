@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,10 +11,10 @@ import click
 from amas_code import commands, config, demo, keys, yamlfile
 from amas_code.answer import Answer
 from amas_code.checkpoint import Checkpoints
-from amas_code.oplog import Op
 from amas_code.places import ours, project_root
 from amas_code.providers import Model
-from amas_code.startup import CannotStart, start, tell
+from amas_code.replay import Plan
+from amas_code.startup import CannotStart, console, start, tell
 from amas_code.trouble import explain
 from amas_code.visible import visible
 
@@ -43,31 +43,65 @@ def resume(given: Given, id: str | None) -> None:
     sys.exit(start(given.build, "", given.options | {"resume": id or "?"}))
 
 
-@click.command()
-@click.argument("n", type=click.IntRange(1), default=1)
-def undo(n: int) -> None:
-    """Take back the last edits that Amas made in this project."""
-    report(here().undo(n), "There is nothing to undo.")
+AGREED = click.option("-y", "--yes", is_flag=True, help="Ask no question.")
 
 
 @click.command()
 @click.argument("n", type=click.IntRange(1), default=1)
-def redo(n: int) -> None:
-    """Make undone edits again."""
-    report(here().redo(n), "There is nothing to redo.")
+@AGREED
+def undo(n: int, yes: bool) -> None:
+    """Take back the last edits made in this project, and what commands did."""
+    kept = here()
+    bring_back(kept, kept.undoing(n), yes, "There is nothing to undo.")
+
+
+@click.command()
+@click.argument("n", type=click.IntRange(1), default=1)
+@AGREED
+def redo(n: int, yes: bool) -> None:
+    """Make again what was undone."""
+    kept = here()
+    bring_back(kept, kept.redoing(n), yes, "There is nothing to redo.")
 
 
 @click.command()
 @click.argument("what", type=click.Choice(["list", "restore"]), default="list")
 @click.argument("id", required=False)
-def checkpoint(what: str, id: str | None) -> None:
+@AGREED
+def checkpoint(what: str, id: str | None, yes: bool) -> None:
     """List the checkpoints of this project, or go back to one."""
+    kept = here()
     if what == "list" and not id:
-        click.echo(visible(commands.checkpoints(here())))
+        click.echo(visible(commands.checkpoints(kept)))
     elif what == "restore" and id:
-        report(here().restore(id), "Nothing has changed since.")
+        bring_back(kept, kept.restoring(id), yes, "Nothing has changed since.")
     else:
         raise click.UsageError("It is `list`, or `restore` with an ID or a name.")
+
+
+def bring_back(kept: Checkpoints, plan: Plan, sure: bool, nothing: str) -> None:
+    """Name what is about to be undone or done again; do it if the user agrees, or nobody is there.
+
+    What commands did may be mixed with the user's own work: without a word nothing of it is undone.
+    """
+    if not plan.steps:
+        return click.echo(nothing)
+    for step in plan.steps:
+        when = time.strftime("%d %b %H:%M", time.localtime(step.op.time))
+        click.echo(visible(f"{step.kind.capitalize()}: {step.op.why} ({when})"))
+    if plan.of_commands():
+        terminal = console()
+        for row in commands.looked_at(plan.edits()):
+            terminal.print(row)
+    if not sure and sys.stdin.isatty():
+        sure = click.confirm("Go ahead?", default=not plan.of_commands())
+    elif not sure and plan.of_commands():
+        raise CannotStart("Commands ran, and others may have changed these files too: --yes", 4)
+    else:
+        sure = True
+    done = kept.carry_out(plan) if sure else []
+    lines = [commands.told(op) for op in done] + [*plan.refused]
+    click.echo(visible("\n".join(lines) if sure else "Nothing was brought back."))
 
 
 def here() -> Checkpoints:
@@ -75,14 +109,6 @@ def here() -> Checkpoints:
     checkpoints = Checkpoints(project_root(Path.cwd()), state=ours().state)
     tell(*checkpoints.recover())
     return checkpoints
-
-
-def report(done: Sequence[Op], nothing: str) -> None:
-    for op in done:
-        when = time.strftime("%d %b %H:%M", time.localtime(op.time))
-        click.echo(visible(f"{commands.told(op)} ({when})"))
-    if not done:
-        click.echo(nothing)
 
 
 @click.command("config")

@@ -386,7 +386,7 @@ def test_the_result_names_what_changed(repo):
     do = covered(run, Checkpoints(repo), print)
     asked = Action("1", 1, "run", "shell_command", {"command": "echo x > b.txt; ln -s a.txt l"})
     assert do(asked) == (
-        "out\n(exit status 0, 0.1 s; changed b.txt; not covered by /undo: l (a link))"
+        "out\n(exit status 0, 0.1 s; changed 1 file: b.txt; not covered by /undo: l (a link))"
     )
     assert do(asked._replace(args={"command": "true"})) == "out\n(exit status 0, 0.1 s)"
 
