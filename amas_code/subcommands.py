@@ -88,13 +88,13 @@ def bring_back(kept: Checkpoints, plan: Plan, sure: bool, nothing: str) -> None:
         return click.echo(nothing)
     for step in plan.steps:
         when = time.strftime("%d %b %H:%M", time.localtime(step.op.time))
-        click.echo(visible(f"{step.kind.capitalize()}: {step.op.why} ({when})"))
+        tell(f"{step.kind.capitalize()}: {step.op.why} ({when})")
     if plan.of_commands():
-        terminal = console()
+        terminal = console(stderr=True)
         for row in commands.looked_at(plan.edits()):
             terminal.print(row)
     if not sure and sys.stdin.isatty():
-        sure = click.confirm("Go ahead?", default=not plan.of_commands())
+        sure = click.confirm("Go ahead?", default=not plan.of_commands(), err=True)
     elif not sure and plan.of_commands():
         raise CannotStart("Commands ran, and others may have changed these files too: --yes", 4)
     else:

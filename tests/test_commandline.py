@@ -71,7 +71,7 @@ def test_what_does_not_parse_as_a_subcommand_is_a_task(amas, words: list[str]) -
 def test_undo_and_redo_work_from_anywhere_without_a_key(amas, project: Path, home: Path) -> None:
     path = edited(project)
     before = amas("-C", str(project), "undo", cwd=home)
-    assert (before.returncode, before.stderr) == (0, "")
+    assert before.returncode == 0 and before.stderr.startswith("Undo: edit calc.py")
     assert before.stdout.startswith("Undone: edit calc.py")
     assert "return a - b" in path.read_text()
     after = amas("redo", "1", AMAS_DIRECTORY=str(project), cwd=home)
@@ -89,6 +89,37 @@ def test_an_undo_that_would_touch_the_users_lines_says_so_in_a_line(amas, projec
     assert done.stderr.startswith("amas: Nothing was changed")
     assert path.read_text() == "mine\n"
     assert_calm(done)
+
+
+def test_on_a_terminal_an_undo_is_named_and_asked_about(terminal, project: Path) -> None:
+    path = edited(project)
+    for key, text in (("n", "changed\n"), ("y", "def add(a, b):\n    return a - b\n")):
+        asked = terminal("undo")
+        screen = asked.wait("Go ahead?")
+        assert "Undo: edit calc.py: Fix it." in screen and path.read_text() == "changed\n"
+        asked.send(f"{key}\r")
+        assert asked.ended() == 0
+        assert path.read_text() == text
+    edited(project)
+    assert terminal("undo", "--yes").ended() == 0
+    assert "return a - b" in path.read_text()
+
+
+def test_what_a_command_did_is_shown_and_undone_only_with_a_word(
+    amas, terminal, project: Path, home: Path
+) -> None:
+    checkpoints = Checkpoints(project, state=home / ".local/state/amas")
+    begun = checkpoints.before_command("make")
+    (project / "made").write_text("x\n")
+    checkpoints.after_command(begun)
+    done = amas("undo")
+    assert done.returncode == 4 and "--yes" in done.stderr and "delete made" in done.stderr
+    asked = terminal("undo")
+    assert "delete made" in asked.wait("Go ahead?")
+    asked.send("\r")
+    assert asked.ended() == 0 and (project / "made").exists()
+    assert "(made)" in amas("undo", "-y").stdout and not (project / "made").exists()
+    assert amas("redo").returncode == 0 and (project / "made").exists()
 
 
 def test_checkpoints_are_listed_and_gone_back_to(amas, project: Path) -> None:
