@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from amas_code.events import ToolError
 from amas_code.gitstore import GitError, Repo
-from amas_code.oplog import NO_COMMIT, Cause, Change, Log, Op, Record, contents, told
+from amas_code.oplog import NO_COMMIT, Cause, Change, Log, Op, Record, contents, synced, told
 
 
 class Landing:
@@ -24,8 +24,9 @@ class Landing:
                 raise ToolError(f"{name} changed on disk since it was read; read it again.")
         op = self.log.begin(cause, changes)
         try:
-            for change in changes:
-                change.put()
+            with synced(changes) as each:
+                for change in changes:
+                    change.put(each)
         except (OSError, ToolError) as error:
             self.drop(op, changes)
             raise ToolError(f"Nothing was changed, a file cannot be written: {error}") from error

@@ -4,14 +4,12 @@ Whole lines only, one allowance at a time, and no guessing: two places are none,
 same but for whitespace, look-alike characters or width forms is not the same.
 """
 
+import difflib
 import math
 import re
 import unicodedata
-from array import array
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Callable
 from typing import NamedTuple
 
 from amas_code.events import ToolError
@@ -28,48 +26,12 @@ ESCAPES = {"n": "\n", "t": "\t", "r": "", '"': '"', "'": "'", "\\": "\\"}
 SHOWN = 12  # lines of the nearest block
 
 
-class Sought(NamedTuple):
-    """A passage as refusals speak of it, and what tells its place from others like it."""
+class Place(NamedTuple):
+    """Lines of the file, and what is to stand there instead."""
 
-    what: str  # "old_str", "Hunk 2"
-    file: str
-    advice: str  # how to make it occur once
-    doubt: str = ""  # why nothing but an exact and unique match will do
-    narrowed: Callable[[list[int], str], list[int]] = lambda numbers, level: numbers
-
-
-class Lines:
-    """The lines of a text, from 0, cut out one by one: a list of them would take thrice its size.
-
-    A last line end opens no further line.
-    """
-
-    def __init__(self, text: str):
-        self.text = text
-        self.starts = array("q", [0])
-        self.starts.extend(match.end() for match in re.finditer("\n", text))
-        if self.starts[-1] < len(text):
-            self.starts.append(len(text) + 1)
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    def __getitem__(self, number: int) -> str:
-        return self.text[self.starts[number] : self.starts[number + 1] - 1]
-
-    def __iter__(self) -> Iterator[str]:
-        return (self.text[a : b - 1] for a, b in pairwise(self.starts))
-
-    def block(self, first: int, count: int) -> list[str]:
-        return [self[number] for number in range(first, first + count)]
-
-    def holding(self, word: str) -> Iterator[int]:
-        """The numbers of the lines with this word."""
-        at = self.text.find(word)
-        while at >= 0:
-            number = bisect_right(self.starts, at) - 1
-            yield number
-            at = self.text.find(word, self.starts[number + 1])
+    first: int  # from 0
+    lines: list[str]
+    level: str  # what had to be allowed for
 
 
 def alike(line: str) -> str:
@@ -90,51 +52,52 @@ LEVELS: list[tuple[str, Callable[[str], str]]] = [  # each allows for what those
 ]
 
 
-def place(lines: Lines, old: list[str], sought: Sought) -> tuple[int, str] | None:
-    """The first line of the one place of `old`, and the level; or None. Several: a ToolError."""
+def place(lines: list[str], old: list[str], new: list[str], name: str) -> Place | None:
+    """The one place of `old` among `lines`, or None. Raises ToolError where there are several."""
     starts = hits(lines, old, possible(lines, old), LEVELS[-1][1])  # what a stricter level can hit
     for level, normal in LEVELS:
-        if (first := one(hits(lines, old, starts, normal), level, sought)) is not None:
-            return first, level
+        found = hits(lines, old, starts, normal)
+        if len(found) > 1:
+            raise ToolError(several(found, name) + f" (allowing for {level})")
+        if found:
+            block = lines[found[0] : found[0] + len(old)]
+            return Place(found[0], fitted(block, old, new), level)
     return None
 
 
-def possible(lines: Lines, old: list[str]) -> Iterable[int]:
+def possible(lines: list[str], old: list[str]) -> list[int]:
     """Where `old` may begin: its longest word must be there, unless width forms hide it."""
     words = [(len(word), i, word) for i, line in enumerate(old) for word in WORD.findall(line)]
     last = len(lines) - len(old)
     if not words:
-        return range(last + 1)
+        return list(range(last + 1))
     _, lead, word = max(words)
-    holds = set(lines.holding(word))
-    if not lines.text.isascii():
-        normal = unicodedata.is_normalized
-        holds |= {i for i, line in enumerate(lines) if not normal("NFKC", line)}
-    return sorted(i - lead for i in holds if 0 <= i - lead <= last)
+    normal = unicodedata.is_normalized
+    holds = [i - lead for i, line in enumerate(lines) if word in line or not normal("NFKC", line)]
+    return [i for i in holds if 0 <= i <= last]
 
 
-def hits(lines: Lines, old: list[str], starts: Iterable[int], normal: Callable) -> list[int]:
+def hits(lines: list[str], old: list[str], starts: list[int], normal: Callable) -> list[int]:
     wanted = [normal(line) for line in old]
     return [i for i in starts if all(normal(lines[i + j]) == w for j, w in enumerate(wanted))]
 
 
-def one(numbers: list[int], level: str, sought: Sought) -> int | None:
-    """The one of these lines at which the passage may begin. Raises ToolError for several."""
-    if len(numbers) > 1 and not sought.doubt:
-        numbers = sought.narrowed(numbers, level)
-    if len(numbers) > 1:
-        raise several(numbers, level, sought)
-    return numbers[0] if numbers else None
-
-
-def several(numbers: list[int], level: str, sought: Sought) -> ToolError:
-    shown = ", ".join(str(number + 1) for number in numbers[:10])
-    more = ", …" if len(numbers) > 10 else ""
-    how = "" if level == "exact" else f" (allowing for {level})"
-    return ToolError(
-        f"{sought.what} occurs {len(numbers)} times in {sought.file}, at lines {shown}{more}{how}; "
-        f"{sought.doubt or sought.advice}."
+def several(starts: list[int], name: str) -> str:
+    shown = ", ".join(str(start + 1) for start in starts[:10]) + (", …" if len(starts) > 10 else "")
+    return (
+        f"old_str occurs {len(starts)} times in {name}, at lines {shown}; quote enough lines to "
+        "make it occur once, or set replace_all"
     )
+
+
+def fitted(block: list[str], old: list[str], new: list[str]) -> list[str]:
+    """The new lines as they belong here: those of `old` as the file has them, others indented."""
+    indent = indenter(block, old, new)
+    out: list[str] = []
+    matcher = difflib.SequenceMatcher(None, old, new, False)
+    for tag, a, b, c, d in matcher.get_opcodes():
+        out += block[a:b] if tag == "equal" else [indent(line) for line in new[c:d]]
+    return out
 
 
 def margin(line: str) -> str:
@@ -215,22 +178,23 @@ def unescaped(text: str) -> str:
     return re.sub(r"\\([ntr\"'\\])", lambda match: ESCAPES[match[1]], text)
 
 
-def nearest(lines: Lines, old: list[str]) -> str:
+def nearest(view: str, old: list[str]) -> str:
     """The block of the file most like `old`, numbered, tabs visible; "" if nothing is like it."""
+    lines = view.split("\n")
     where = {line.strip(): index for index, line in enumerate(old) if line.strip()}
     votes = Counter(
         n - where[key] for n, line in enumerate(lines) if (key := line.strip()) in where
     )
-    start = votes.most_common(1)[0][0] if votes else mentioned(lines, old)
+    start = votes.most_common(1)[0][0] if votes else mentioned(view, old)
     if start is None:
         return ""
-    numbers = range(max(start, 0), len(lines))[: min(len(old) + 2, SHOWN)]
-    shown = ((n + 1, lines[n][:200].replace("\t", "→   ")) for n in numbers)
-    return "\n".join(f"{number:>6}\t{line}" for number, line in shown)
+    start = max(start, 0)
+    shown = enumerate(lines[start : start + min(len(old) + 2, SHOWN)], start + 1)
+    return "\n".join(f"{number:>6}\t{line[:200].replace(chr(9), '→   ')}" for number, line in shown)
 
 
-def mentioned(lines: Lines, old: list[str]) -> int | None:
+def mentioned(view: str, old: list[str]) -> int | None:
     """The first line that holds one of the longer words of `old`."""
     words = sorted(set(WORD.findall("\n".join(old))), key=len, reverse=True)
-    found = (next(lines.holding(word), None) for word in words[:20] if len(word) > 3)
-    return next((number for number in found if number is not None), None)
+    found = (view.find(word) for word in words[:20] if len(word) > 3)
+    return next((view.count("\n", 0, at) for at in found if at >= 0), None)

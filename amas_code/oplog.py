@@ -13,7 +13,7 @@ import os
 import stat
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from amas_code.events import Edit, ToolError
 
 Record = dict[str, Any]  # id, time, files, state, and its Cause's; later commit, private
 Records = dict[str, Record]  # by id, oldest first
+FEW = 100  # files that are synced to the disk one by one
 NO_COMMIT = "what commands do is not committed"
 
 
@@ -58,9 +59,9 @@ class Change(NamedTuple):
     after: bytes | None
     mode: int | None = None
 
-    def put(self) -> None:
+    def put(self, durable: bool = True) -> None:
         """Write the file, atomically."""
-        write(self.path, self.after)
+        write(self.path, self.after, durable)
         if self.before is None and self.after is not None and self.mode is not None:
             self.path.chmod(self.mode)
 
@@ -112,11 +113,13 @@ class Log:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield file.fileno()
 
-    def begin(self, cause: Cause, changes: Iterable[Change] = (), **more: str) -> Record:
+    def begin(self, cause: Cause, changes: Sequence[Change] = (), **more: str) -> Record:
         """Log what is about to change."""
         op: Record = {"id": str(len(self.records()) + 1), "time": time.time()}
         op |= cause._asdict() | {"why": one_line(cause.why)}
-        return self.add(op | {"files": self.kept(changes), "state": "intent"} | more)
+        with synced(changes) as each:
+            files = self.kept(changes, each)
+        return self.add(op | {"files": files, "state": "intent"} | more)
 
     def kept(self, changes: Iterable[Change], durable: bool = True) -> list:
         """The changes as a record holds them, their bytes stored."""
@@ -217,6 +220,15 @@ class Log:
 
     def _data(self, name: str | None) -> bytes | None:
         return None if name is None else zlib.decompress((self.folder / name).read_bytes())
+
+
+@contextlib.contextmanager
+def synced(changes: Sequence[Change]) -> Iterator[bool]:
+    """Whether to sync each file that is written for them; many are synced together at the end."""
+    few = len(changes) <= FEW
+    yield few
+    if not few:
+        os.sync()
 
 
 def told(op: Record, live: bool = True) -> Op:

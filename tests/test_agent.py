@@ -365,6 +365,16 @@ def test_read_edit_run_answer(chat: Callable, project: Path, protocol: str) -> N
     assert len(server.requests) == len(replies) and len(made.spent) == 4
 
 
+def test_an_edit_that_fails_the_same_way_again_and_again_stops_the_turn(chat: Callable) -> None:
+    fail = call("edit_file", path="calc.py", old_str="nowhere", new_str="x")
+    with Server(lambda body: fail) as server:
+        made = chat(server.url, "openai")
+        with pytest.raises(Stopped, match="keeps calling edit_file"):
+            made.turn("fix it")
+        results = [m["content"] for m in made.agent.messages if m["role"] == "tool"]
+        assert len(results) == 5 and "made twice" in results[2]
+
+
 def test_max_time_ends_a_running_command(chat: Callable) -> None:
     with Server([answer("I wait.", call("shell_command", command="sleep 100"))]) as server:
         made = chat(server.url, "openai", max_time=1.0)

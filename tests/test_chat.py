@@ -139,6 +139,49 @@ def test_edits_are_asked_about_undone_and_made_again(terminal: Callable, project
     assert git(project, "status", "--porcelain", "-uall") == ""
 
 
+def test_what_a_command_did_is_looked_at_and_taken_back(terminal: Callable, project: Path) -> None:
+    (project / "notes.txt").write_text("mine\n")
+    command = (
+        "rm notes.txt; mkdir out; echo 1 > out/a; echo '[red]' > out/b; sed -i s/add/plus/ calc.py"
+    )
+    script = [fix(), call("shell_command", command=command), say("Cleaned up.")]
+    with Server(script) as server:
+        chat = terminal("--mode", "auto-edit", **to(server.url))
+        ready(chat)
+        chat.send("clean up" + ENTER)
+        chat.wait("Go ahead?")
+        chat.send("y")
+        chat.wait("Cleaned up.")
+        ready(chat)
+        result = [m for m in server.requests[-1].body["messages"] if m["role"] == "tool"][-1]
+        assert "changed 4 files: calc.py, notes.txt, out/a, out/b" in result["content"]
+        chat.send("/undo" + ENTER)
+        text = chat.wait("Number (Enter: none)")
+        for row in ("new file notes.txt", "1 + mine", "delete out/b", "1 - [red]"):
+            assert row in text
+        assert re.search(r"- def plus\(a, b\):\n +1 \+ def add", text)
+        chat.send(ENTER)
+        chat.wait("Nothing was brought back.")
+        assert not (project / "notes.txt").exists()
+        ready(chat)
+        chat.send("/undo" + ENTER)
+        chat.wait(lambda text: text.count("Number (Enter: none)") == 2)
+        chat.send("2" + ENTER)
+        chat.wait("Which files?")
+        chat.send("1-2" + ENTER)
+        chat.wait("Undone: ran rm notes.txt")
+        assert (project / "notes.txt").read_text() == "mine\n"
+        assert (project / "calc.py").read_text() == ADD and (project / "out/a").exists()
+        tell(chat, "!rm out/a", "changed 1 file")
+        ready(chat)
+        chat.send("/undo" + ENTER)
+        chat.wait(lambda text: text.count("Number (Enter: none)") == 4)
+        chat.send("1" + ENTER)
+        chat.wait("Undone: ran rm out/a")
+        assert (project / "out/a").exists()
+        leave(chat)
+
+
 def test_checkpoints_are_set_listed_and_gone_back_to(terminal: Callable, project: Path) -> None:
     script = [call("read_file", path="calc.py"), fix(), say("Fixed.")]
     with Server(script) as server:

@@ -289,6 +289,23 @@ def test_undo_keeps_the_users_later_edits_and_commits(repo):
     assert git(repo, "show", "HEAD:a.txt") == BASE and status(repo) == " M a.txt\n"
 
 
+def test_undo_after_a_push_adds_a_commit_and_rewrites_none(repo, tmp_path):
+    git(tmp_path, "init", "-q", "--bare", "remote.git")
+    git(repo, "remote", "add", "origin", str(tmp_path / "remote.git"))
+    checkpoints = Checkpoints(repo)
+    land(checkpoints, "a.txt", EDITED, "edit a.txt: shout")
+    git(repo, "push", "-q", "-u", "origin", "main")
+    pushed = head(repo)
+    checkpoints.undo()
+    assert git(repo, "rev-parse", "HEAD^") == pushed
+    assert git(repo, "log", "-2", "--format=%s").split("\n")[:2] == [
+        "[amas] undo: edit a.txt: shout",
+        "[amas] edit a.txt: shout",
+    ]
+    git(repo, "push", "-q")  # a fast-forward
+    assert (repo / "a.txt").read_text() == BASE and status(repo) == ""
+
+
 def test_undo_refuses_where_the_user_changed_the_same_lines_and_shows_both(repo):
     checkpoints = Checkpoints(repo)
     land(checkpoints, "a.txt", EDITED)

@@ -40,11 +40,13 @@ def sh(checkpoints: Checkpoints, command: str) -> Effects:
 
 def tree(root: Path) -> dict[str, bytes]:
     """All files but those of git and ours."""
-    return {
-        path.relative_to(root).as_posix(): path.read_bytes()
-        for path in root.rglob("*")
-        if path.is_file() and not {".git", ".amas"} & set(path.parts)
-    }
+    found = {}
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name not in (".git", ".amas")]
+        for name in names:
+            path = Path(folder, name)
+            found[path.relative_to(root).as_posix()] = path.read_bytes()
+    return found
 
 
 def paths(effects: Effects) -> list[str]:
@@ -428,3 +430,81 @@ def test_many_loose_objects_are_swept_up(repo, monkeypatch):
         sh(checkpoints, f"echo {number} > b.txt")
     checkpoints.undo(3)
     assert (repo / "b.txt").read_text() == "b\n"
+
+
+CHILD = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from amas_code.checkpoint import Checkpoints
+
+calls, made = int(sys.argv[1]), 0
+
+def strike(frame, event, arg):
+    global made
+    made += 1
+    if made == calls:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+checkpoints = Checkpoints(Path.cwd())
+checkpoints.list()
+sys.setprofile(strike)
+begun = checkpoints.before_command("make")
+Path("b.txt").write_text("made\\n")
+Path("new").write_text("made\\n")
+Path("a.txt").unlink()
+checkpoints.after_command(begun)
+checkpoints.undo()
+sys.setprofile(None)
+print(made)
+"""
+
+
+def struck(repo: Path, calls: int) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", CHILD, str(calls)]
+    return subprocess.run(command, cwd=repo, capture_output=True, text=True)
+
+
+def check_crashes(repo: Path, points: int) -> None:
+    """Wherever it dies, the next start takes stock, and undo leads back to how all was."""
+    (repo / "mine").write_text("untracked\n")
+    before = tree(repo)
+    struck(repo, 0)  # the first makes our repository, too
+    total = int(struck(repo, 0).stdout)
+    for point in range(1, points + 1):
+        assert struck(repo, point * total // (points + 1)).returncode == -signal.SIGKILL
+        checkpoints = Checkpoints(repo)
+        checkpoints.recover()
+        assert checkpoints.recover() == []
+        if tree(repo) != before:
+            checkpoints.undo()
+        assert tree(repo) == before
+        assert not list((repo / ".git/amas").glob("running-*"))
+    assert paths(sh(Checkpoints(repo), "echo x > b.txt")) == ["b.txt"]
+
+
+def test_kill_9_at_any_moment_of_a_command_loses_nothing(repo):
+    check_crashes(repo, 10)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_kill_9_at_any_of_60_moments_of_a_command_loses_nothing(repo):
+    check_crashes(repo, 60)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_50_000_files_are_watched_and_come_back(tmp_path):
+    root = project_at(tmp_path / "large")
+    for number in range(50_000):
+        folder = root / f"d{number % 500}"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{number}.txt").write_text(f"{number}\n")
+    git(root, "add", "-A")
+    git(root, "-c", "user.name=u", "-c", "user.email=u@e", "commit", "-qm", "large")
+    before = tree(root)
+    checkpoints = Checkpoints(root)
+    assert len(paths(sh(checkpoints, "rm -rf d*; echo x > a.txt"))) == 50_001
+    land(checkpoints, "b.txt", "agent\n")
+    checkpoints.undo(2)
+    assert tree(root) == before and status(root) == ""
