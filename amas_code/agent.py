@@ -46,8 +46,9 @@ class Agent:
     def turn(self, prompt: str) -> str:
         """Answer one prompt and return the model's last words."""
         self.turns, self.task = self.turns + 1, prompt
-        self.emit(events.Asked(prompt))
-        self.say({"role": "user", "content": prompt})
+        with uninterrupted():
+            self.emit(events.Asked(prompt))
+            self.say({"role": "user", "content": prompt})
         try:
             while calls := self.hear().get("tool_calls"):
                 for call in calls:

@@ -30,6 +30,7 @@ def build(
     from amas_code.events import Notice, Output, Usage
     from amas_code.guards import Guard
     from amas_code.providers import Model
+    from amas_code.redaction import Passing, flushed, hidden, unmarked
     from amas_code.shell import Shell
 
     listeners: list[Callable] = []
@@ -43,24 +44,25 @@ def build(
             emit(event)
 
     system = (Path(__file__).parent / "prompt.md").read_text(encoding="utf-8")
-    chat = Chat(settings, keyring, root, places, system)
-    shell = Shell(lambda chunk: emit(Output(chunk)), settings.max_shell_timeout)
+    model = Model(settings, keyring, emit)
+    chat = Chat(settings, keyring, root, places, system, model)
+    passing = Passing(model.redact, lambda chunk: emit(Output(chunk)))
+    shell = Shell(passing, settings.max_shell_timeout)
     chat.work = work = tools.Workspace(root, shell, settings.ignore)
     chat.journal = session.Journal(session.place(root, places.state), emit)
     chat.checkpoints = Checkpoints(root, chat.journal.id, settings.checkpoint_on_edit, places.state)
     chat.guard = guard = Guard(settings, emit)
-    chat.model = model = Model(settings, keyring, emit)
     summarize = complete or Model(settings, keyring, quietly).complete
     chat.compaction = Compaction(complete or model.complete, summarize, chat.window, emit)
 
     handlers = tools.handlers(work)
-    carry_out = door.act(work, handlers, chat.land)
+    carry_out = flushed(door.act(work, handlers, chat.land), passing)
     if chat.rules().root:  # in the home directory a snapshot would be of everything
         carry_out = door.covered(carry_out, chat.checkpoints, lambda why: emit(Notice(why)))
-    chat.do = carry_out
+    chat.do = hidden(carry_out, model.redact)
     carry_out = door.asked(carry_out, chat.rules, front.ask)
-    carry_out = door.proposed(carry_out, handlers, emit)
-    carry_out = guard.watch_calls(carry_out)
+    carry_out = door.proposed(unmarked(carry_out), handlers, emit)
+    carry_out = hidden(guard.watch_calls(carry_out), model.redact)
     asking = guard.watch_model(chat.compaction.complete)
     chat.agent = Agent(asking, handlers, carry_out, emit, [])
     chat.compaction.replace = chat.agent.replace

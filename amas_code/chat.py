@@ -15,6 +15,9 @@ from amas_code.guards import Guard
 from amas_code.keys import Keyring
 from amas_code.permissions import Rules
 from amas_code.places import Places, home_directory
+from amas_code.providers import Model
+from amas_code.recorded import INTERRUPTED, Recorded, Turns
+from amas_code.redaction import covered
 from amas_code.session import Journal
 from amas_code.signals import pulse
 from amas_code.visible import visible
@@ -25,17 +28,23 @@ class Chat:
     """Everything a front or a command may reach. Made by `build()`."""
 
     def __init__(
-        self, settings: Settings, keyring: Keyring, root: Path, places: Places, system: str
+        self,
+        settings: Settings,
+        keyring: Keyring,
+        root: Path,
+        places: Places,
+        system: str,
+        model: Model,
     ):
         self.settings, self.keyring, self.root, self.places = settings, keyring, root, places
-        self.system = system
+        self.system, self.model = system, model
         self.agent: Agent
-        self.model: Any
         self.compaction: Compaction
         self.guard: Guard
         self.checkpoints: Checkpoints
         self.journal: Journal
         self.work: Workspace
+        self.turns = Turns()
         self.spent: list[Usage] = []
         self.attached: list[str] = []
         self.uncommitted: set[str] = set()  # reasons that the user was told
@@ -56,7 +65,14 @@ class Chat:
             for notice in notices:
                 self.agent.emit(Notice(notice))
         attached, self.attached = self.attached, []
-        return self.agent.turn("\n\n".join([prompt, *attached]))
+        return self.agent.turn(self.without_keys("\n\n".join([prompt, *attached])))
+
+    def without_keys(self, text: str) -> str:
+        """What the user says, as the model and the journal may have it."""
+        if found := self.model.redact.finds(text):
+            what = ", ".join(dict.fromkeys(find.what for find in found))
+            self.agent.emit(Notice(f"Not shown to the model: {what}."))
+        return covered(text, found)
 
     def attempt(self, prompt: str, beat: Callable[[], None]) -> tuple[int, str]:
         """A turn's exit status, and why it did not end by itself."""
@@ -142,6 +158,7 @@ class Chat:
         return [f"(not committed: {op.private})"]
 
     def note(self, event: Any) -> None:
+        self.turns.listen(event)
         if isinstance(event, Usage):
             self.spent.append(event)
 
@@ -149,27 +166,28 @@ class Chat:
         modes = config.MODES
         self.settings.mode = modes[(modes.index(self.settings.mode) + 1) % len(modes)]
 
-    def begin(self, id: str = "") -> None:
-        """Go on in another session's place, or in a new one: nothing of the present one is kept."""
-        self.journal.switch(id)
+    def begin(self, id: str = "") -> Recorded:
+        """Go on in another session's place, or in a new one: nothing of the present one is kept.
+
+        Raises ToolError if another amas has it open; then the present one stays.
+        """
+        recorded = self.journal.switch(id)
         self.checkpoints.session = self.journal.id
         for old in (self.agent.messages, self.spent, self.attached, self.work.seen, self.work.todo):
             old.clear()
-        self.agent.turns = 0
+        self.turns, self.agent.turns = recorded.turns, recorded.turns.asked
+        return recorded
 
     def resume(self, id: str) -> None:
         """Go on with an earlier session of this project."""
-        recorded = session.load(self.journal.directory / f"{id}.jsonl")
-        self.begin(id)
+        recorded = self.begin(id)
         self.agent.messages += recorded.messages
-        self.agent.turns = sum(m["role"] == "user" for m in recorded.messages)
         self.spent += recorded.usage
-        self.agent.settle(*["Interrupted; unknown whether it ran."] * 2)
+        self.agent.settle(INTERRUPTED, INTERRUPTED)
 
-    def sessions(self) -> list[session.Listed]:
-        return [
-            each for each in session.listed(self.journal.directory) if each.id != self.journal.id
-        ]
+    def sessions(self, beginning: str = "") -> list[session.Listed]:
+        found = session.recent(self.journal.directory, beginning)
+        return [each for each in found if each.id != self.journal.id]
 
 
 def first_line(text: str) -> str:

@@ -3,6 +3,7 @@
 import difflib
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,35 +70,36 @@ def mode(chat: Chat, rest: str) -> str:
 
 
 def undo(chat: Chat, rest: str) -> str:
-    return offered(chat, chat.checkpoints.undoing(number(rest)))
+    n, kept = number(rest), chat.checkpoints
+    edits_only = partial(kept.undoing, n, commands=False)
+    return brought_back(chat, agreed(chat, kept.undoing(n), edits_only))
 
 
 def redo(chat: Chat, rest: str) -> str:
-    return offered(chat, chat.checkpoints.redoing(number(rest)))
+    return brought_back(chat, chat.checkpoints.redoing(number(rest)))
 
 
-def offered(chat: Chat, plan: Plan) -> str:
-    """Bring back what is planned; what commands changed only once the user has looked at it."""
-    if plan.of_commands() and (edits := plan.edits()):
-        ran = ", ".join(f"`{first_line(op.why.removeprefix('ran '))}`" for op in plan.of_commands())
-        title = f"All that differs since {ran} ran; some of it may be your own. Take back?"
-        match chat.choose(title, WAYS, looked_at(edits)):
-            case [0]:
-                pass
-            case [1]:
-                rows = [shown(edit.path) for edit in edits]
-                chosen = chat.choose("Which files? (such as 1 3-5)", rows)
-                plan = chat.checkpoints.narrowed(plan, [edits[n].path for n in chosen])
-                if not chosen:
-                    return "Nothing was brought back."
-            case [2]:
-                plan = chat.checkpoints.undoing(commands=False)
-            case _:
-                return "Nothing was brought back."
-    return brought_back(chat, chat.checkpoints.carry_out(plan), plan.refused)
+def agreed(chat: Chat, plan: Plan, edits_only: Callable[[], Plan] | None = None) -> Plan | None:
+    """The plan, once the user has looked at what commands did; None: nothing shall be done."""
+    edits = plan.edits()
+    if not (plan.of_commands() and edits):
+        return plan
+    ran = ", ".join(f"`{first_line(op.why.removeprefix('ran '))}`" for op in plan.of_commands())
+    title = f"All that differs since {ran} ran; some of it may be your own. Take back?"
+    match chat.choose(title, WAYS[: 2 + bool(edits_only)], looked_at(edits)):
+        case [0]:
+            return plan
+        case [1]:
+            rows = [shown(edit.path) for edit in edits]
+            chosen = chat.choose("Which files? (such as 1 3-5)", rows)
+            files = [edits[n].path for n in chosen]
+            return chat.checkpoints.narrowed(plan, files) if files else None
+        case [2] if edits_only:
+            return edits_only()
+    return None
 
 
-WAYS = ["all of it", "some of the files", "none of it; undo the last edit instead"]
+WAYS = ["all of it", "some of the files", "edits only: what commands did stays"]
 FULLY, FOLDED = 20, 12  # files whose diff is shown, and how many rows of it
 
 
@@ -110,12 +112,51 @@ def looked_at(edits: Sequence[Edit]) -> list[Any]:
     return rows
 
 
-def brought_back(chat: Chat, done: Sequence[Op], refused: Sequence[str] = ()) -> str:
-    """What an undo, redo or restore did, for the user now and for the model next time."""
-    lines = [told(op) for op in done]
+def brought_back(chat: Chat, plan: Plan | None) -> str:
+    """Carry out a plan, and say what it did, to the user now and to the model next time."""
+    if plan is None:
+        return "Nothing was brought back."
+    lines = [told(op) for op in chat.checkpoints.carry_out(plan)]
     if lines:
         chat.attached.append("(The user brought files back: " + "; ".join(lines) + ")")
-    return "\n".join([*lines, *refused]) or "There is nothing to bring back."
+    return "\n".join([*lines, *plan.refused]) or "There is nothing to bring back."
+
+
+def rewind(chat: Chat, rest: str) -> str:
+    """/rewind goes back to an earlier prompt, which can be changed then."""
+    prompts = chat.turns.prompts[:-31:-1]
+    if not prompts:
+        return "There is no earlier prompt."
+    asked = chat.choose("Back to before which prompt?", [first_line(each.text) for each in prompts])
+    if len(asked) != 1:
+        return "Nothing was changed."
+    prompt = prompts[asked[0]]
+    ways = BACK if prompt.length is not None else BACK[:1]  # compacted: only files can go back
+    way = chat.choose("What goes back?", ways)
+    if len(way) != 1:
+        return "Nothing was changed."
+    attached = [*chat.attached]
+    said = files_back(chat, prompt.turn) if way[0] in (0, 2) else "Files stay as they are."
+    if way[0] == 0 or said is None:
+        return said or "Nothing was changed."
+    assert prompt.length is not None
+    chat.attached[:] = attached  # what came back now is nothing to a model that never saw it go
+    chat.agent.rewind(prompt.length)
+    chat.work.seen.clear()
+    chat.draft = prompt.text
+    return f"The conversation is back before this prompt.\n{said}"
+
+
+BACK = ["files only", "the conversation only", "both"]
+
+
+def files_back(chat: Chat, turn: int) -> str | None:
+    kept = chat.checkpoints
+    edits_only = partial(kept.undoing, None, turn, commands=False)
+    plan = agreed(chat, kept.undoing(None, turn), edits_only)
+    if plan is None or plan.steps:
+        return plan and brought_back(chat, plan)
+    return "No file was changed since."
 
 
 def told(op: Op) -> str:
@@ -137,7 +178,7 @@ def checkpoint(chat: Chat, rest: str) -> str:
         case "save" if name:
             return f"Checkpoint {name!r} is set ({chat.checkpoints.save(name).id})."
         case "restore" if name:
-            return offered(chat, chat.checkpoints.restoring(name))
+            return brought_back(chat, agreed(chat, chat.checkpoints.restoring(name)))
         case "squash":
             sure = chat.choose("Fold the unpushed [amas] commits into one?", ["yes", "no"])
             return chat.checkpoints.squash() if sure == [0] else "Nothing was folded."
@@ -233,7 +274,8 @@ def history(chat: Chat, rest: str) -> str:
 
 def resume(chat: Chat, rest: str) -> str:
     """/resume [ID], or the beginning of one; alone it lets one choose."""
-    found = [each for each in chat.sessions() if each.id.startswith(rest)]
+    found = chat.sessions(rest)
+    found = [each for each in found if each.id == rest] or found
     if not found:
         raise ToolError(
             f"No session begins with {rest}." if rest else "There is no earlier session."
@@ -263,14 +305,15 @@ def export(chat: Chat, rest: str) -> str:
     """/export [FILE] writes the conversation as Markdown."""
     path = Path(rest or f"amas-{chat.journal.id}.md").expanduser()
     with path.open("x", encoding="utf-8") as file:
-        file.write(session.markdown(chat.agent.messages))
+        file.write(chat.model.redact(session.markdown(chat.agent.messages)))
     return f"Written: {path}"
 
 
 def show_config(chat: Chat, rest: str) -> str:
     rows = [f"  {f}: {getattr(chat.settings, f)!r}" for f in config.NAMES if f not in SECRET]
     user, project = chat.places.config / "config.yaml", chat.root / ".amas/config.yaml"
-    return "\n".join(["In force", *rows, f"Files: {user}, {project}. `amas config` sets up a key."])
+    files = f"Files: {user}, {project}. `amas config` sets up a key."
+    return chat.model.redact("\n".join(["In force", *rows, files]))
 
 
 def quit(chat: Chat, rest: str) -> str:
@@ -287,6 +330,7 @@ KEYS = """Keys
   Enter            sends; Alt-Enter, or \\ and Enter, begins a new line
   Tab              completes /commands and @files
   Esc, Ctrl-C      stop a turn; what was said is kept
+  Esc Esc          the same as /rewind, in an empty prompt
   Shift-Tab        next mode
   Ctrl-R, Ctrl-G   search earlier prompts; open $EDITOR
   Ctrl-D           leaves, as does Ctrl-C twice
@@ -300,6 +344,7 @@ COMMANDS: dict[str, Command] = {
     "mode": Command(mode, "[ask|auto-edit|plan] what happens unasked"),
     "undo": Command(undo, "[N] take back the last edits"),
     "redo": Command(redo, "[N] make undone edits again"),
+    "rewind": Command(rewind, "back to an earlier prompt: conversation, files or both"),
     "checkpoint": Command(checkpoint, "[list] | save NAME | restore NAME | squash"),
     "diff": Command(diff, "all that this session changed"),
     "compact": Command(compact, "[FOCUS] sum up the conversation to make room"),

@@ -49,21 +49,25 @@ class Names(Completer):
 
 
 class Kept(FileHistory):
-    """The prompts of all chats. A full disk costs the history, not the chat."""
+    """The prompts of all chats, without keys. A full disk costs the history, not the chat."""
+
+    def __init__(self, path: str, redact: Callable[[str], str]):
+        super().__init__(path)
+        self.redact = redact
 
     def store_string(self, string: str) -> None:
         with contextlib.suppress(OSError):
-            super().store_string(string)
+            super().store_string(self.redact(string))
 
 
-def kept(path: Path) -> History:
+def kept(path: Path, redact: Callable[[str], str]) -> History:
     """The history in this file, or in memory where it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.touch(mode=0o600)
     except OSError:
         return InMemoryHistory()
-    return Kept(str(path))
+    return Kept(str(path), redact)
 
 
 def command_begun(before: str) -> bool:
@@ -82,11 +86,12 @@ class InputLine:
         status: Callable[[], str],
         typed: Callable[[], None],
         next_mode: Callable[[], None],
+        redact: Callable[[str], str] = str,
     ):
         self.next_mode, self.interrupted = next_mode, 0.0
         self.above = ""  # an empty line sets a prompt off from what came before it
         self.session: PromptSession = PromptSession(
-            history=kept(history),
+            history=kept(history, redact),
             completer=Names(commands, files),
             complete_while_typing=Condition(self.completing),
             key_bindings=self.bindings(),
@@ -104,6 +109,9 @@ class InputLine:
         """Only then is room kept for the menu; else the bottom line is close to the prompt."""
         before = self.session.default_buffer.document.text_before_cursor
         return command_begun(before) or typed_mention(before) is not None
+
+    def is_empty(self) -> bool:
+        return not self.session.default_buffer.text
 
     def bindings(self) -> KeyBindings:
         keys = KeyBindings()
@@ -124,6 +132,11 @@ class InputLine:
         @keys.add("c-g", filter=~is_searching)
         def editor(event: Any) -> None:
             event.current_buffer.open_in_editor()
+
+        @keys.add("escape", "escape", filter=Condition(self.is_empty))
+        def rewind(event: Any) -> None:
+            event.current_buffer.text = "/rewind"
+            event.current_buffer.validate_and_handle()
 
         @keys.add("s-tab")
         def mode(event: Any) -> None:

@@ -12,6 +12,7 @@ from amas_code.catalog import LOCAL, usage
 from amas_code.config import Settings
 from amas_code.events import ContextExceeded, Cut, Notice, Stopped
 from amas_code.keys import Keyring, provider_name
+from amas_code.redaction import Redactor
 from amas_code.trouble import explain
 
 TRIES = 5  # requests for one answer, before the next model or the user is turned to
@@ -22,6 +23,9 @@ class Model:
 
     def __init__(self, settings: Settings, keyring: Keyring, emit: Callable):
         self.settings, self.keyring, self.emit = settings, keyring, emit
+        self.redact = Redactor(
+            lambda: [*keyring.by_name.values(), keyring.given.get("api_key", ("", ""))[0]]
+        )
         self.loader = threading.Thread(target=load, daemon=True)
         self.backoff = 1.0  # seconds before the second request; doubled before each further one
 
@@ -66,7 +70,7 @@ class Model:
             try:
                 return self.ask(name, messages, tools)
             except Exception as error:
-                trouble = explain(self.library(), name, error)
+                trouble = explain(self.library(), name, error, self.redact)
             if trouble.too_long:
                 raise ContextExceeded(trouble.text)
             broken += trouble.once or bool(self.answer.size)

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from amas_code import __version__, commands, config, keys, pipes, signals
+from amas_code import __version__, commands, config, keys, pipes, session, signals
 from amas_code.catalog import ollama_models
 from amas_code.chat import Chat
 from amas_code.config import Settings
@@ -21,6 +21,7 @@ from amas_code.events import ToolError
 from amas_code.keys import Keyring
 from amas_code.places import ours, project_root
 from amas_code.questions import choose
+from amas_code.redaction import Redactor
 from amas_code.visible import visible
 
 PATIENCE = 3.0  # seconds for the first byte of a pipe that may never speak
@@ -134,10 +135,10 @@ def resumed(chat: Chat, options: dict, one_shot: bool) -> list[str]:
     """Take up the session that the options name; "?" asks which."""
     if options["resume"] is None and not options["continue"]:
         return []
-    earlier = chat.sessions()
-    if not earlier:
+    newest = next(session.recent(chat.journal.directory), None)
+    if newest is None:
         raise CannotStart("amas: there is no earlier session in this project")
-    wanted = earlier[0].id if options["resume"] is None else options["resume"].strip("?")
+    wanted = newest.id if options["resume"] is None else options["resume"].strip("?")
     if one_shot and not wanted:
         raise CannotStart("amas: which session? Name it by the beginning of its ID")
     try:
@@ -156,6 +157,7 @@ def input_line(chat: Chat) -> Any:
         status=chat.status,
         typed=chat.model.preload,
         next_mode=chat.next_mode,
+        redact=chat.model.redact,
     )
 
 
@@ -271,7 +273,8 @@ def noted(error: BaseException) -> str:
     path = ours().state / "traceback.txt"
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+        text = "".join(traceback.format_exception(error))
+        path.write_text(Redactor(tuple)(text), encoding="utf-8")
     except OSError:
         return ""
     return f"; please report it with {path}"

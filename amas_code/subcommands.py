@@ -147,7 +147,7 @@ def failure(name: str, variable: str, key: str) -> str:
     try:
         model.ask(name, [{"role": "user", "content": "Say hello."}], [])
     except Exception as error:  # the library raises all kinds
-        return explain(model.library(), name, error).text
+        return explain(model.library(), name, error, model.redact).text
     return ""
 
 

@@ -1,7 +1,7 @@
 """Says in one line what went wrong with a request, and whether asking again may help."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from amas_code.answer import Incomplete
@@ -22,10 +22,13 @@ class Trouble(NamedTuple):
     once: bool = False  # asking again may help, but no more than once
 
 
-def explain(library: Any, name: str, raised: Exception) -> Trouble:
-    """One line for the user from what the library raised."""
+def explain(
+    library: Any, name: str, raised: Exception, redact: Callable[[str], str] = str
+) -> Trouble:
+    """One line for the user from what the library raised. redact: hides a key that it repeats."""
     error = getattr(raised, "original_exception", None) or raised  # what broke a stream is wrapped
-    status, whole, words = getattr(error, "status_code", None) or 0, str(error), own_words(error)
+    status, whole = getattr(error, "status_code", None) or 0, str(error)
+    words = own_words(redact(whole))  # before it is cut: half a key could not be told
     if isinstance(error, Incomplete):
         return Trouble(f"{name}: {error}.", again=True, once=True)
     if isinstance(error, library.ContextWindowExceededError) or TOO_LONG in whole or status == 413:
@@ -78,11 +81,11 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def own_words(error: Exception) -> str:
+def own_words(whole: str) -> str:
     """The provider's own words, out of what the library wraps around them; one line."""
-    if found := re.search(r"""["'](?:message|error)["']: (["'])(.+?)\1[,}]""", str(error)):
+    if found := re.search(r"""["'](?:message|error)["']: (["'])(.+?)\1[,}]""", whole):
         return found[2][:300]
-    bare = re.sub(r"^((litellm\.)?\w+(: | - ))*", "", str(error).strip())
+    bare = re.sub(r"^((litellm\.)?\w+(: | - ))*", "", whole.strip())
     return bare.split("\n")[0].split(". Handle with `litellm")[0][:300].rstrip(".")
 
 

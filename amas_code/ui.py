@@ -41,7 +41,10 @@ class Terminal(View):
     def listen(self, keyboard: Keyboard) -> None:
         """Take in what was typed meanwhile: it waits its turn, it answers no question."""
         for line in keyboard.sent():
-            (self.later if line[0] in "/!" else self.chat.agent.queue).append(line)
+            if line[0] in "/!":
+                self.later.append(line)
+            else:
+                self.chat.agent.queue.append(self.chat.model.redact(line))
         self.waiting = [*self.chat.agent.queue, *self.later, keyboard.line]
 
     def ask(self, action: Action) -> str:

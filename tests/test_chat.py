@@ -182,6 +182,95 @@ def test_what_a_command_did_is_looked_at_and_taken_back(terminal: Callable, proj
         leave(chat)
 
 
+def test_no_key_reaches_model_screen_or_journal(
+    terminal: Callable, project: Path, home: Path
+) -> None:
+    secret, known = "ghp_" + "a1B2c3D4e5F6" * 3, "my-own-key-0123"
+    (project / "deploy.py").write_text(f"TOKEN = '{secret}'\n" + "\n" * 9 + "retries = 3\n")
+    mark = "<redacted:github token>"
+    show = "cat deploy.py; printf %s $AMAS_API_KEY; sleep 0.3; echo"
+    script = [
+        call("read_file", path="deploy.py"),
+        call("shell_command", command=show),
+        call("edit_file", path="deploy.py", old_str="retries = 3", new_str=f"old = '{mark}'"),
+        call("edit_file", path="deploy.py", old_str=f"TOKEN = '{mark}'", new_str="x"),
+        call("edit_file", path="deploy.py", old_str="TOKEN = 1", new_str="TOKEN"),
+        call("shell_command", command=f"echo '{mark}' > deploy.py"),
+        say("Seen."),
+        say("Yes."),
+    ]
+    with Server(script) as server:
+        chat = terminal(**to(server.url) | {"AMAS_API_KEY": known})
+        ready(chat)
+        chat.send(f"look at @deploy.py with {secret}" + ENTER)
+        chat.wait("Go ahead?")
+        chat.send("y")
+        chat.wait("Seen.")
+        tell(chat, "!cat deploy.py", "exit status 0")
+        tell(chat, "and now?", "Yes.")
+        told = str([request.body for request in server.requests])
+        journals = "".join(p.read_text() for p in (project / ".amas/sessions").iterdir())
+        history = (home / ".local/state/amas/history").read_text()
+        after = chat.all().partition("Not shown to the model: github token.")[2]  # not as typed
+        assert "TOKEN" in after
+        for text in (told, journals, history, after):
+            assert secret not in text and known not in text
+        messages = server.requests[-1].body["messages"]
+        results = [m["content"] for m in messages if m["role"] == "tool"]
+        assert f"TOKEN = '{mark}'" in results[0]
+        assert f"TOKEN = '{mark}'\n" in results[1] and "3\n<redacted:api key>\n" in results[1]
+        assert "real value was never shown to you" in results[2]
+        assert "does not occur" in results[3] and "quote lines without it" in results[3]
+        assert mark in results[4]
+        assert "real value was never shown to you" in results[5]
+        assert secret in (project / "deploy.py").read_text()
+        leave(chat)
+
+
+def test_rewind_takes_conversation_and_files_back_to_an_earlier_prompt(
+    terminal: Callable, project: Path
+) -> None:
+    calc, new = project / "calc.py", project / "new.txt"
+    work = [
+        call("create_file", path="new.txt", content="x\n"),
+        call("shell_command", command="rm calc.py"),
+        say("Broken."),
+    ]
+    with Server([fix(), say("Fixed."), *work, say("Again."), *work, say("Seen.")]) as server:
+        chat = terminal("--mode", "auto-edit", "--allow", "rm calc.py", **to(server.url))
+
+        tell(chat, "fix it", "Fixed.")
+        tell(chat, "now break it", "Broken.")
+        assert new.exists() and not calc.exists()
+        chat.send(ESC + ESC)
+        text = chat.wait("2  fix it\n")
+        assert re.search(r"1  now break it\n +2  fix it\n", text)
+        chat.send("1" + ENTER)
+        text = chat.wait("3  both\n")
+        assert re.search(r"1  files only\n +2  the conversation only\n +3  both\n", text)
+        chat.send("3" + ENTER)
+        chat.wait("Take back?")
+        chat.send("1" + ENTER)
+        chat.wait("The conversation is back before this prompt.")
+        assert prompt(chat) == "now break it"
+        assert calc.read_text() == ADD and not new.exists()
+        tell(chat, " again", "Again.")
+        assert said(server) == [said(server)[0], "now break it again"]
+        tell(chat, "break it", "Broken.")
+        chat.send("/rewind" + ENTER)
+        chat.wait(lambda text: text.count("Back to before which prompt?") == 2)
+        chat.send("3" + ENTER)
+        chat.wait(lambda text: text.count("What goes back?") == 2)
+        chat.send("1" + ENTER)  # files only, from the first prompt on
+        chat.wait(lambda text: text.count("Take back?") == 2)
+        chat.send("1" + ENTER)
+        chat.wait("Undone: edit calc.py")
+        assert not new.exists() and calc.read_text() == SUBTRACT
+        tell(chat, "and now?", "Seen.")
+        assert "The user brought files back" in said(server)[-1]
+        leave(chat)
+
+
 def test_checkpoints_are_set_listed_and_gone_back_to(terminal: Callable, project: Path) -> None:
     script = [call("read_file", path="calc.py"), fix(), say("Fixed.")]
     with Server(script) as server:

@@ -8,11 +8,14 @@ from amas_code.chat import Chat
 from amas_code.config import Settings
 from amas_code.keys import Keyring
 from amas_code.places import Places
+from amas_code.providers import Model
 
 
 @pytest.fixture
 def chat(project: Path, home: Path) -> Chat:
-    return Chat(Settings(), Keyring(home / "none", {}), project, Places(home, home), "")
+    settings, keyring = Settings(), Keyring(home / "none", {})
+    model = Model(settings, keyring, lambda event: None)
+    return Chat(settings, keyring, project, Places(home, home), "", model)
 
 
 @pytest.mark.parametrize(

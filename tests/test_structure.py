@@ -14,8 +14,8 @@ PACKAGE = ROOT / "amas_code"
 CORE = ["amas", "agent", "tools", "ui", "providers", "checkpoint", "browser", "skills", "config"]
 LAYERS = [  # a module may import only from layers above its own in this list
     "__init__ events visible signals places",
-    "matching schema shell mentions markdown answer session permissions",
-    "edits trouble search workspace screen",
+    "matching schema shell mentions markdown answer recorded permissions redaction",
+    "edits trouble search workspace screen session",
     "oplog yamlfile tools",
     "gitstore keys trust agent look",
     "landing replay snapshots config view inputline",
