@@ -11,6 +11,7 @@ from amas_code import __version__
 
 FORMATS = click.Choice(("text", "json", "stream-json"))
 FOLDER, MODES = click.Path(exists=True, file_okay=False), click.Choice(("ask", "auto-edit", "plan"))
+RESUME = "Go on with this session; without an ID pick one."
 SUBCOMMANDS = ("demo", "config", "resume", "undo", "redo", "checkpoint")
 
 
@@ -77,7 +78,7 @@ def build(
 @click.option("--output-format", type=FORMATS, default="text", help="For programs.")
 @click.option("-m", "--model", help="Such as anthropic/claude-sonnet-5, ollama_chat/qwen3.")
 @click.option("-c", "--continue", is_flag=True, help="Go on with the last session.")
-@click.option("-r", "--resume", metavar="ID", help="Go on with this session.")
+@click.option("-r", "--resume", metavar="[ID]", flag_value="?", is_flag=False, help=RESUME)
 @click.option("-C", "directory", metavar="DIR", type=FOLDER, help="Work there.")
 @click.option("--mode", type=MODES, allow_from_autoenv=False, help="What happens unasked.")
 @click.option("--yes", is_flag=True, help="The same as --mode auto-edit.")

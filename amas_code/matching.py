@@ -4,34 +4,73 @@ Whole lines only, one allowance at a time, and no guessing: two places are none,
 same but for whitespace, look-alike characters or width forms is not the same.
 """
 
-import difflib
 import math
 import re
 import unicodedata
+from array import array
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from amas_code.events import ToolError
 
 LOOK_ALIKES = {
-    **dict.fromkeys(map(ord, "‘’‚‛′`´"), "'"),
+    **dict.fromkeys(map(ord, "‘’‚‛′´"), "'"),
     **dict.fromkeys(map(ord, "“”„‟″"), '"'),
     **dict.fromkeys(map(ord, "‐‑‒–—―−"), "-"),
     **dict.fromkeys([0xA0, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000], " "),
 }
 WORD = re.compile(r"[A-Za-z0-9_]+")
+CHUNK = re.compile(r"[^ '\"-]+")  # what no other sign looks like
 NUMBERED = re.compile(r"\s*\d+(?:\t|: ?|\| ?|→)")
 ESCAPES = {"n": "\n", "t": "\t", "r": "", '"': '"', "'": "'", "\\": "\\"}
 SHOWN = 12  # lines of the nearest block
 
 
-class Place(NamedTuple):
-    """Lines of the file, and what is to stand there instead."""
+class Sought(NamedTuple):
+    """A passage as refusals speak of it, and what tells its place from others like it."""
 
-    first: int  # from 0
-    lines: list[str]
-    level: str  # what had to be allowed for
+    what: str  # "old_str", "Hunk 2"
+    file: str
+    advice: str  # how to make it occur once
+    doubt: str = ""  # why nothing but an exact and unique match will do
+    narrowed: Callable[[list[int], str], list[int]] = lambda numbers, level: numbers
+
+
+class Lines:
+    """The lines of a text, from 0, cut out one by one: a list of them would take thrice its size.
+
+    A last line end opens no further line.
+    """
+
+    def __init__(self, text: str):
+        self.text = text
+        self.starts = array("q", [0])
+        self.starts.extend(match.end() for match in re.finditer("\n", text))
+        if self.starts[-1] < len(text):
+            self.starts.append(len(text) + 1)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, number: int) -> str:
+        return self.text[self.starts[number] : self.starts[number + 1] - 1]
+
+    def __iter__(self) -> Iterator[str]:
+        return (self.text[a : b - 1] for a, b in pairwise(self.starts))
+
+    def block(self, first: int, count: int) -> list[str]:
+        return [self[number] for number in range(first, first + count)]
+
+    def holding(self, word: str) -> Iterator[int]:
+        """The numbers of the lines with this word."""
+        at = self.text.find(word)
+        while at >= 0:
+            number = bisect_right(self.starts, at) - 1
+            yield number
+            at = self.text.find(word, self.starts[number + 1])
 
 
 def alike(line: str) -> str:
@@ -52,59 +91,66 @@ LEVELS: list[tuple[str, Callable[[str], str]]] = [  # each allows for what those
 ]
 
 
-def place(lines: list[str], old: list[str], new: list[str], name: str) -> Place | None:
-    """The one place of `old` among `lines`, or None. Raises ToolError where there are several."""
+def place(lines: Lines, old: list[str], sought: Sought) -> tuple[int, str] | None:
+    """The first line of the one place of `old`, and the level; or None. Several: a ToolError."""
     starts = hits(lines, old, possible(lines, old), LEVELS[-1][1])  # what a stricter level can hit
     for level, normal in LEVELS:
-        found = hits(lines, old, starts, normal)
-        if len(found) > 1:
-            raise ToolError(several(found, name) + f" (allowing for {level})")
-        if found:
-            block = lines[found[0] : found[0] + len(old)]
-            return Place(found[0], fitted(block, old, new), level)
+        if (first := one(hits(lines, old, starts, normal), level, sought)) is not None:
+            return first, level
     return None
 
 
-def possible(lines: list[str], old: list[str]) -> list[int]:
-    """Where `old` may begin: its longest word must be there, unless width forms hide it."""
-    words = [(len(word), i, word) for i, line in enumerate(old) for word in WORD.findall(line)]
+def possible(lines: Lines, old: list[str]) -> Iterable[int]:
+    """Where `old` may begin: its rarest chunk must be there, unless width forms hide it."""
+    wanted = map(LEVELS[-1][1], old)
+    chunks = {chunk: i for i, line in enumerate(wanted) for chunk in CHUNK.findall(line)}
     last = len(lines) - len(old)
-    if not words:
-        return list(range(last + 1))
-    _, lead, word = max(words)
+    if not chunks:
+        return range(last + 1)
+    rarest = min(sorted(chunks, key=len)[-8:], key=lines.text.count)
+    holds = list(lines.holding(rarest))
     normal = unicodedata.is_normalized
-    holds = [i - lead for i, line in enumerate(lines) if word in line or not normal("NFKC", line)]
-    return [i for i in holds if 0 <= i <= last]
+    if not normal("NFKC", lines.text):
+        odd = (i for i, line in enumerate(lines) if not normal("NFKC", line))
+        holds = sorted({*holds, *odd})
+    return [i - chunks[rarest] for i in holds if 0 <= i - chunks[rarest] <= last]
 
 
-def hits(lines: list[str], old: list[str], starts: list[int], normal: Callable) -> list[int]:
-    wanted = [normal(line) for line in old]
-    return [i for i in starts if all(normal(lines[i + j]) == w for j, w in enumerate(wanted))]
+def hits(lines: Lines, old: list[str], starts: Iterable[int], normal: Callable) -> list[int]:
+    """Those of the starts at which the lines are the same as `old` at this level."""
+    for offset, line in enumerate(map(normal, old)):
+        starts = [i for i in starts if normal(lines[i + offset]) == line]
+        if not starts:
+            break
+    return list(starts)
 
 
-def several(starts: list[int], name: str) -> str:
-    shown = ", ".join(str(start + 1) for start in starts[:10]) + (", …" if len(starts) > 10 else "")
-    return (
-        f"old_str occurs {len(starts)} times in {name}, at lines {shown}; quote enough lines to "
-        "make it occur once, or set replace_all"
+def one(numbers: list[int], level: str, sought: Sought) -> int | None:
+    """The one of these lines at which the passage may begin. Raises ToolError for several."""
+    if len(numbers) > 1 and not sought.doubt:
+        numbers = sought.narrowed(numbers, level) or numbers
+    if len(numbers) > 1:
+        raise several(numbers, level, sought)
+    return numbers[0] if numbers else None
+
+
+def several(numbers: list[int], level: str, sought: Sought) -> ToolError:
+    shown = ", ".join(str(number + 1) for number in numbers[:10])
+    more = ", …" if len(numbers) > 10 else ""
+    how = "" if level == "exact" else f" (allowing for {level})"
+    return ToolError(
+        f"{sought.what} occurs {len(numbers)} times in {sought.file}, at lines {shown}{more}{how}; "
+        f"{sought.doubt or sought.advice}."
     )
-
-
-def fitted(block: list[str], old: list[str], new: list[str]) -> list[str]:
-    """The new lines as they belong here: those of `old` as the file has them, others indented."""
-    indent = indenter(block, old, new)
-    out: list[str] = []
-    matcher = difflib.SequenceMatcher(None, old, new, False)
-    for tag, a, b, c, d in matcher.get_opcodes():
-        out += block[a:b] if tag == "equal" else [indent(line) for line in new[c:d]]
-    return out
 
 
 def margin(line: str) -> str:
     return line[: len(line) - len(line.lstrip())]
 
 
-def indenter(block: list[str], old: list[str], new: list[str]) -> Callable[[str], str]:
+def indenter(
+    block: list[str], old: list[str], new: list[str], sought: Sought
+) -> Callable[[str], str]:
     """How a line of `new` is indented in the file: as seen in the lines that `old` and file share.
 
     By the very map, else by the same shift, else by the same unit; raises ToolError if none holds.
@@ -113,10 +159,17 @@ def indenter(block: list[str], old: list[str], new: list[str]) -> Callable[[str]
     seen = dict(pairs)
     if len(seen) < len(pairs):
         raise ToolError(
-            "old_str is indented otherwise than the file, and not evenly; quote it as it is there."
+            f"{sought.what} is indented otherwise than {sought.file}, and not evenly; quote it as "
+            "it is there."
         )
-    wanted = {margin(line) for line in new if line.strip()} - set(seen)
-    table = seen | {margin: shifted(margin, seen) for margin in wanted}
+    table: dict[str, str] = seen.copy()
+    for wanted in {margin(line) for line in new if line.strip()} - set(seen):
+        if (there := shifted(wanted, seen)) is None:
+            raise ToolError(
+                f"{sought.what} is found in {sought.file}, but how its new lines are to be "
+                "indented there is not clear; indent them as the file is."
+            )
+        table[wanted] = there
 
     def indent(line: str) -> str:
         return table[margin(line)] + line.lstrip() if line.strip() else line
@@ -124,8 +177,8 @@ def indenter(block: list[str], old: list[str], new: list[str]) -> Callable[[str]
     return indent
 
 
-def shifted(wanted: str, seen: dict[str, str]) -> str:
-    """An indentation that `old` did not have, carried over to the file's way."""
+def shifted(wanted: str, seen: dict[str, str]) -> str | None:
+    """An indentation that `old` did not have, carried over to the file's way, or None."""
     if all(mine == theirs for mine, theirs in seen.items()):
         return wanted
     added = {
@@ -145,23 +198,20 @@ def shifted(wanted: str, seen: dict[str, str]) -> str:
     return by_unit(wanted, seen)
 
 
-def by_unit(wanted: str, seen: dict[str, str]) -> str:
-    """The same depth in the file's unit, if both sides are even."""
-    uneven = ToolError(
-        "The indentation of new_str cannot be carried over; indent it as the file is."
-    )
+def by_unit(wanted: str, seen: dict[str, str]) -> str | None:
+    """The same depth in the file's unit; None if not both sides are even."""
     mine, theirs = set("".join(seen) + wanted), set("".join(seen.values()))
     if len(mine) != 1 or len(theirs) != 1:
-        raise uneven
+        return None
     sizes = {len(o): len(f) for o, f in seen.items()}
     step = math.gcd(*sizes, len(wanted))
     (low, base), (high, top) = min(sizes.items()), max(sizes.items())
     slope = (top - base) / (high - low) if high > low else base / low if low else 1 / step
     if any(base + slope * (size - low) != there for size, there in sizes.items()):
-        raise uneven
+        return None
     length = base + slope * (len(wanted) - low)
     if length < 0 or length != int(length):
-        raise uneven
+        return None
     return theirs.pop() * int(length)
 
 
@@ -178,23 +228,22 @@ def unescaped(text: str) -> str:
     return re.sub(r"\\([ntr\"'\\])", lambda match: ESCAPES[match[1]], text)
 
 
-def nearest(view: str, old: list[str]) -> str:
+def nearest(lines: Lines, old: list[str]) -> str:
     """The block of the file most like `old`, numbered, tabs visible; "" if nothing is like it."""
-    lines = view.split("\n")
     where = {line.strip(): index for index, line in enumerate(old) if line.strip()}
     votes = Counter(
         n - where[key] for n, line in enumerate(lines) if (key := line.strip()) in where
     )
-    start = votes.most_common(1)[0][0] if votes else mentioned(view, old)
+    start = votes.most_common(1)[0][0] if votes else mentioned(lines, old)
     if start is None:
         return ""
-    start = max(start, 0)
-    shown = enumerate(lines[start : start + min(len(old) + 2, SHOWN)], start + 1)
-    return "\n".join(f"{number:>6}\t{line[:200].replace(chr(9), '→   ')}" for number, line in shown)
+    numbers = range(max(start, 0), len(lines))[: min(len(old) + 2, SHOWN)]
+    shown = ((n + 1, lines[n][:200].replace("\t", "→   ")) for n in numbers)
+    return "\n".join(f"{number:>6}\t{line}" for number, line in shown)
 
 
-def mentioned(view: str, old: list[str]) -> int | None:
+def mentioned(lines: Lines, old: list[str]) -> int | None:
     """The first line that holds one of the longer words of `old`."""
     words = sorted(set(WORD.findall("\n".join(old))), key=len, reverse=True)
-    found = (view.find(word) for word in words[:20] if len(word) > 3)
-    return next((view.count("\n", 0, at) for at in found if at >= 0), None)
+    found = (next(lines.holding(word), None) for word in words[:20] if len(word) > 3)
+    return next((number for number in found if number is not None), None)

@@ -7,9 +7,11 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from amas_code import search
+from amas_code import patches, search
+from amas_code.blocks import blocks
 from amas_code.edits import decode, encode_like, replace
 from amas_code.events import Edit, ToolError
+from amas_code.hunks import apply
 from amas_code.schema import schema
 from amas_code.workspace import Workspace, absolute, shown
 
@@ -136,16 +138,31 @@ def edit_file(
     """
     file = absolute(path)
     before = work.content(file)
-    found = replace(
-        before, old_str, new_str, replace_all, shown(file), not work.knows(file, before)
-    )
-    first, last = found.lines
-    note = f"line {first}" if first == last else f"lines {first}-{last}"
-    if found.places > 1:
-        note = f"{found.places} places, the first at {note}"
-    if found.level != "exact":
-        note += f"; not an exact match, allowed for: {found.level}"
-    return [Edit(file, before, found.after, note)]
+    known = work.familiar(file, before)
+    if hunks := blocks(file, before, old_str, new_str):
+        done = apply(before, hunks, shown(file), known, ordered=False)
+    else:
+        done = replace(before, old_str, new_str, replace_all, shown(file), known)
+    return [Edit(file, before, done.after, done.note)]
+
+
+def apply_patch(work: Workspace, patch: str) -> list[Edit]:
+    """Change several places or files at once, all or none. Takes a unified diff, or this form:
+    *** Begin Patch
+    *** Update File: path
+    *** Move to: path (only to move it)
+    @@ def function_it_is_in(): (only if the lines are not unique)
+     line that stays
+    -line that goes
+    +line that comes
+    *** Add File: path
+    +line
+    *** Delete File: path
+    *** End Patch
+
+    patch: the patch
+    """
+    return patches.proposed(work, patch)
 
 
 def delete_file(work: Workspace, path: str) -> list[Edit]:
@@ -186,7 +203,7 @@ def shell_stop(work: Workspace, id: str) -> str:
 
 
 READ = (read_file, list_files, glob_files, search_files, todo_read, todo_write)
-EDIT = (write_file, create_file, edit_file, delete_file)
+EDIT = (write_file, create_file, edit_file, apply_patch, delete_file)
 RUN = (shell_command, shell_output, shell_stop)
 
 HANDLERS: dict[str, Callable] = {tool.__name__: tool for tool in (*READ, *EDIT, *RUN)}

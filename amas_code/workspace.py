@@ -3,6 +3,7 @@
 import difflib
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +35,10 @@ class Workspace:
         """Whether the model has read something of the file as it is now."""
         return path in self.seen and self.seen[path].digest == digest(data)
 
+    def familiar(self, path: Path, data: bytes) -> str:
+        """How the model knows the file: "read" as it is now, "stale" or "unread"."""
+        return "read" if self.knows(path, data) else "stale" if path in self.seen else "unread"
+
     def knows_all(self, path: Path, data: bytes) -> bool:
         return self.knows(path, data) and self.seen[path].lines >= self.seen[path].of
 
@@ -42,13 +47,26 @@ class Workspace:
         known = self.seen[path].lines if self.knows(path, data) else 0
         self.seen[path] = Seen(digest(data), max(known, last) if first <= known + 1 else known, of)
 
-    def landed(self, edits: tuple[Edit, ...]) -> None:
-        """What the model knew of a file it knows still, after its own edit."""
+    def landed(self, edits: Sequence[Edit]) -> None:
+        """What the model knew of a file it knows still, after its own edit.
+
+        Of a file that it made it knows all, or no more than of those that went in the same step:
+        it may be one of them, moved.
+        """
+        gone = [self.knowledge(e.path, e.before or b"") for e in edits if e.after is None]
         for edit in edits:
-            known = self.seen.pop(edit.path, None)
-            if edit.after is not None and (known or edit.before is None):
-                full = known is None or known.lines >= known.of
-                self.seen[edit.path] = Seen(digest(edit.after), int(full), 1)
+            if edit.after is None or edit.before is None:
+                known = min(gone, default=2)
+            else:
+                known = self.knowledge(edit.path, edit.before)
+            if edit.after is None or (edit.before is None and not known):
+                self.seen.pop(edit.path, None)
+            elif known:
+                self.seen[edit.path] = Seen(digest(edit.after), known - 1, 1)
+
+    def knowledge(self, path: Path, data: bytes) -> int:
+        """0: nothing of the file as it is, 1: some of it, 2: all."""
+        return self.knows(path, data) + self.knows_all(path, data)
 
     def content(self, path: Path) -> bytes:
         """The bytes of a file, or a clear word on why not."""

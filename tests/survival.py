@@ -87,16 +87,25 @@ def echo(messages: list[dict], tools: list[dict]) -> dict:
 
 
 class Strike:
-    """Counts calls of functions, and sends ourselves a signal at one of them."""
+    """Counts calls of functions, and sends ourselves a signal at one of them, or soon after.
+
+    Not in a destructor: Python lets no exception out of one, so a SIGTERM is lost there.
+    """
 
     def __init__(self, at: int, number: int):
-        self.at, self.number, self.calls = at, number, 0
+        self.at, self.number, self.calls, self.struck = at, number, 0, not at
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
         self.calls += event in ("call", "c_call")
-        if self.calls == self.at:
-            self.calls += 1
+        if self.calls >= self.at and not self.struck and not destroying(frame):
+            self.struck = True
             os.kill(os.getpid(), self.number)
+
+
+def destroying(frame: FrameType | None) -> bool:
+    while frame and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None
 
 
 def chat(front: Any, complete: Callable[[list[dict], list[dict]], dict]) -> Any:

@@ -17,7 +17,8 @@ CASES = yaml.safe_load((Path(__file__).parent / "edit_cases.yaml").read_text(enc
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_corpus(case: dict) -> None:
     data = case["file"].encode(case.get("encoding", "utf-8"))
-    how = {"replace_all": case.get("all", False), "exact_only": case.get("unread", False)}
+    known = next((state for state in ("unread", "stale") if case.get(state)), "read")
+    how = {"replace_all": case.get("all", False), "known": known}
     if "refused" in case:
         with pytest.raises(ToolError, match=case["refused"]):
             replace(data, case["old"], case["new"], name="f", **how)
@@ -75,6 +76,31 @@ def test_a_tolerant_edit_changes_only_the_matched_lines(text: str, at: int, size
     assert after[: first - 1] == lines[: first - 1]
     assert not lines[last:] or after[-len(lines[last:]) :] == lines[last:]
     assert after[first - 1 : last] == lines[first - 1 : last], "lines that stay are the file's own"
+
+
+@pytest.mark.parametrize(
+    "known, why", [("unread", "you have not read it; read it"), ("stale", "it changed since you")]
+)
+def test_of_a_file_not_known_as_it_is_only_one_exact_place_is_changed(known: str, why: str) -> None:
+    assert replace(b"a b\n", "a", "z", True, known=known).after == b"z b\n"
+    for data, old in ((b"a a\n", "a"), (b"  a\n", "a "), (b"a\tb\n", "a\\tb")):
+        with pytest.raises(ToolError, match=why):
+            replace(data, old, "z", replace_all=True, known=known)
+
+
+def test_what_was_allowed_for_and_where_is_noted() -> None:
+    assert replace(b"a\nb\n", "b", "c").note == "line 2"
+    assert replace(b"a\nb\nc\n", "b\nc", "d").note == "lines 2-3"
+    assert replace(b"a\nb\na\n", "a", "c", True).note == "2 places, the first at line 1"
+    assert replace(b" a\n", "a ", "b").note.endswith("not an exact match, allowed for: indentation")
+    assert replace(b"a\n", "a", "b", known="stale").note.endswith("had changed since you read it")
+
+
+def test_many_places_are_counted_and_changed_in_one_go() -> None:
+    data = b"a b\r\n" * 20_000
+    with pytest.raises(ToolError, match="20000 times in the file, at lines 1, 2, 3, .*, …;"):
+        replace(data, "b\n", "c\n")
+    assert replace(data, "b\n", "c\nd\n", True).after == b"a c\r\nd\r\n" * 20_000
 
 
 def test_a_huge_file_is_edited_and_refused_alike() -> None:
@@ -143,6 +169,18 @@ def test_a_diff_numbers_both_sides_and_shows_line_ends() -> None:
     assert rows("x\n", "x\r\n") == ["1||-x", "|1|+x␍"]
     assert rows("x\n", "x") == ["1||-x", "|1|+x (no newline at the end)"]
     assert "binary" in rows("a\0", "b\0")[0]
+
+
+def test_a_diff_of_a_huge_file_is_the_same_as_of_its_part() -> None:
+    lines = [f"{n}\n" for n in range(200_000)]
+    found = rows("".join(lines), "".join([*lines[:100_000], "new\n", *lines[100_001:]]))
+    assert found == [
+        "99998|99998|@",
+        *(f"{n + 1}|{n + 1}| {n}" for n in range(99_997, 100_000)),
+        "100001||-100000",
+        "|100001|+new",
+        *(f"{n + 1}|{n + 1}| {n}" for n in range(100_001, 100_004)),
+    ]
 
 
 def test_a_diff_of_far_apart_changes_has_a_mark_between() -> None:

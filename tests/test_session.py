@@ -121,7 +121,7 @@ def test_a_journal_begins_with_what_wrote_it_and_where(journal: Journal) -> None
     assert first.pop("time") and second.pop("time")
     about = {"type": "session", "version": 1, "id": journal.id}
     assert first == about | {"cwd": os.getcwd(), "amas": __version__}
-    assert second == {"type": "asked", "prompt": "hello"}
+    assert (second["type"], second["prompt"]) == ("asked", "hello")
 
 
 def test_a_full_disk_costs_the_journal_and_is_told_once(tmp_path: Path) -> None:
@@ -367,7 +367,7 @@ def test_whatever_lies_in_the_folder_the_last_session_is_gone_on_with(
     os.mkfifo(folder / "pipe.jsonl")
     for name, target in (("loop", "loop.jsonl"), ("dangling", "nowhere"), ("zero", "/dev/zero")):
         (folder / f"{name}.jsonl").symlink_to(target)
-    (folder / os.fsdecode(b"\xff\n.jsonl")).write_bytes(b"\xff" * 1000)
+    (folder / "\n\x1b.jsonl").write_bytes(b"\xff" * 1000)
     (folder / "deep.jsonl").write_text('{"a":' * 100_000)
     (folder / "untold.jsonl").write_text('{"type": "asked"}\n{"type": "asked", "prompt": 1}\n')
     (folder / "empty.jsonl").touch()
@@ -500,12 +500,13 @@ def test_a_full_disk_stops_no_chat_and_what_was_saved_is_gone_on_with(
     talk: Callable, project: Path
 ) -> None:
     """On a real file system of 40 KB, where one may be mounted."""
-    if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+    unshare = shutil.which("unshare")
+    if not unshare or subprocess.run([unshare, "-m", "true"], capture_output=True).returncode:
         pytest.skip("nothing may be mounted here")
     folder = project / ".amas/sessions"
     folder.mkdir(parents=True)
     mounted = 'mount -t tmpfs -o size=40k none .amas/sessions && "$@"; cp .amas/sessions/* ..'
-    full = talk("one " + "x" * 15_000, before=["unshare", "-m", "sh", "-c", mounted, "sh"])
+    full = talk("one " + "x" * 15_000, before=[unshare, "-m", "sh", "-c", mounted, "sh"])
     assert full.told.count("This chat is not being saved") == 1
     assert "No space left on device" in full.told
     [left] = project.parent.glob("*.jsonl")

@@ -227,20 +227,20 @@ def faults(messages: list[dict]) -> list[str]:
     return [*PROTOCOLS["openai"].faults({"messages": following})]
 
 
-def check_resumed(talk: Any, path: Path, *before: list[dict]) -> None:
+def check_resumed(talk: Any, path: Path) -> list[dict]:
     """The session is gone on with, and what its journal tells is what the chat has.
 
-    before: the conversations that it may be, but for calls that are answered now
+    Returns the conversation that it goes on from.
     """
     talk.resume(path.stem)
-    assert not faults(talk.agent.messages)
-    rests = [talk.agent.messages[len(b) :] for b in before if talk.agent.messages[: len(b)] == b]
-    assert not before or any(all(m["content"] == INTERRUPTED for m in rest) for rest in rests)
+    before = [*talk.agent.messages]
+    assert not faults(before)
     talk.agent.say({"role": "assistant", "content": "So be it."})
     again = load(path)
     assert again.messages == talk.agent.messages
     assert vars(again.turns) == vars(talk.turns)
     talk.begin()
+    return before
 
 
 def test_a_journal_that_ends_at_any_byte_is_gone_on_with(recording: Watcher) -> None:
@@ -250,10 +250,14 @@ def test_a_journal_that_ends_at_any_byte_is_gone_on_with(recording: Watcher) -> 
     whole = path.read_bytes()
     assert json.dumps(load(path).messages) == json.dumps(after[-1])
     assert whole.count(b"\n") == len(after) - 1
+    begun = [json.loads(line)["type"] in ("asked", "ended") for line in whole.splitlines()]
     for size in range(len(whole), -1, -1):
         os.truncate(path, size)
         lines = whole[: size + 1].count(b"\n")  # a last line that lacks but its end counts
-        check_resumed(talk, path, *after[lines : lines + 2])
+        wanted = after[lines + (lines > 0 and begun[lines - 1])]  # what is due is said
+        messages = check_resumed(talk, path)
+        assert messages[: len(wanted)] == wanted
+        assert all(m["content"] == INTERRUPTED for m in messages[len(wanted) :])
 
 
 def test_a_journal_that_lost_any_line_is_gone_on_with(recording: Watcher) -> None:

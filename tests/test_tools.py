@@ -141,10 +141,40 @@ def test_an_unread_file_is_edited_only_on_an_exact_match(work: Workspace) -> Non
     assert edit.after == b"def add(a, b):\n    return a + b\n" and "indentation" in edit.note
 
 
+def test_a_file_that_changed_is_told_from_one_never_read(work: Workspace) -> None:
+    tools.read_file(work, "calc.py")
+    Path("calc.py").write_text("def add(a, b):\n    return a - b  # wrong\n")
+    (edit,) = tools.edit_file(work, "calc.py", "a - b", "a + b")
+    assert edit.note == "line 2; the file had changed since you read it"
+    with pytest.raises(ToolError, match="it changed since you read it; read it again"):
+        tools.edit_file(work, "calc.py", "return  a - b", "return a + b")
+    tools.read_file(work, "calc.py")
+    assert tools.edit_file(work, "calc.py", "a - b", "a + b")[0].note == "line 2"
+
+
+def test_an_edit_of_an_unread_or_changed_file_does_not_make_it_read(work: Workspace) -> None:
+    for _ in range(2):
+        old = Path("calc.py").read_text().split()[-1]
+        (edit,) = tools.edit_file(work, "calc.py", f"a - {old}", f"a - {old}b")
+        Path("calc.py").write_bytes(edit.after or b"")
+        work.landed((edit,))
+        with pytest.raises(ToolError, match="read"):
+            tools.write_file(work, "calc.py", "new")
+        tools.read_file(work, "calc.py")
+        Path("calc.py").write_text("# another line\n" + Path("calc.py").read_text())
+
+
+def test_a_forgotten_new_str_deletes_nothing() -> None:
+    parameters = schema(tools.edit_file)["function"]["parameters"]
+    with pytest.raises(ToolError, match="Missing: new_str"):
+        fitted({"path": "calc.py", "old_str": "a - b"}, parameters)
+
+
 def test_an_edit_tool_writes_nothing(work: Workspace) -> None:
     before = Path("calc.py").read_bytes()
     tools.edit_file(work, "calc.py", "a - b", "a + b")
     tools.delete_file(work, "calc.py")
+    tools.apply_patch(work, "*** Delete File: calc.py")
     assert Path("calc.py").read_bytes() == before
 
 
