@@ -43,12 +43,12 @@ class Agent:
         self.turns = sum(m["role"] == "user" for m in messages)
         self.task = ""
 
-    def turn(self, prompt: str) -> str:
-        """Answer one prompt and return the model's last words."""
+    def turn(self, prompt: str, more: str = "") -> str:
+        """Answer one prompt, and what goes with it; return the model's last words."""
         self.turns, self.task = self.turns + 1, prompt
         with uninterrupted():
             self.emit(events.Asked(prompt))
-            self.say({"role": "user", "content": prompt})
+            self.say({"role": "user", "content": prompt + more})
         try:
             while calls := self.hear().get("tool_calls"):
                 for call in calls:

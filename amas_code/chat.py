@@ -57,15 +57,18 @@ class Chat:
 
     def turn(self, prompt: str) -> str:
         """One prompt with what belongs to it: attachments, and at first where and when we are."""
+        more, notices = [], list[str]()
+        if self.typed:
+            mentioned, notices = mentions.expand(prompt, Path.cwd())
+            more = [mentioned.removeprefix(prompt)]
+        for notice in notices:
+            self.agent.emit(Notice(notice))
         if not self.agent.messages:
             self.agent.say({"role": "system", "content": self.system})
-            prompt += f"\n\n({self.surroundings()})"
-        if self.typed:
-            prompt, notices = mentions.expand(prompt, Path.cwd())
-            for notice in notices:
-                self.agent.emit(Notice(notice))
-        attached, self.attached = self.attached, []
-        return self.agent.turn(self.without_keys("\n\n".join([prompt, *attached])))
+            more.insert(0, f"\n\n({self.surroundings()})")
+        more += [f"\n\n{each}" for each in self.attached]
+        self.attached = []
+        return self.agent.turn(self.without_keys(prompt), self.without_keys("".join(more)))
 
     def without_keys(self, text: str) -> str:
         """What the user says, as the model and the journal may have it."""

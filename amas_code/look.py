@@ -57,6 +57,8 @@ def announced(message: dict) -> dict[str, Action]:
 
 def matter(action: Action) -> str:
     """The argument that matters, on one line."""
+    if action.edits:
+        return visible(", ".join(dict.fromkeys(shown(edit.path) for edit in action.edits)), "")
     values = [action.args[name] for name in MATTERS if name in action.args]
     values += [value for value in action.args.values() if isinstance(value, str)]
     return visible(str(values[0]), "").replace("␊", " ") if values else ""

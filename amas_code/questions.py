@@ -4,10 +4,11 @@ import contextlib
 from collections.abc import Sequence
 
 from amas_code import look
+from amas_code.edits import unified
 from amas_code.events import Action
 from amas_code.look import row, styled
 from amas_code.screen import Keyboard
-from amas_code.view import View
+from amas_code.view import FOLDED, View
 from amas_code.visible import visible
 
 CHOICES = {
@@ -20,7 +21,9 @@ CHOICES = {
 def question(view: View, keyboard: Keyboard, action: Action) -> tuple[str, str]:
     """The key that the user chose, and with "n" what the model is told."""
     view.screen.draw()
-    choices = CHOICES[action.kind]
+    choices = {
+        key: what for key, what in CHOICES[action.kind].items() if key != "d" or folded(action)
+    }
     if action.kind != "edit":
         view.put("question", styled(look.call_text(action), "bold"))
     asked = "Go ahead? " + " · ".join(f"{key} {what}" for key, what in choices.items())
@@ -35,6 +38,11 @@ def question(view: View, keyboard: Keyboard, action: Action) -> tuple[str, str]:
     why = visible(keyboard.ask("Why not? (Enter: no reason) "), "") if key == "n" else ""
     reason = "" if why in ("", "o") else f": {why}"  # the o is what is left of a typed "no"
     return key, f"the user said no{reason}"
+
+
+def folded(action: Action) -> bool:
+    """Whether some of the diffs are longer than what was shown."""
+    return any(len(unified(edit)) > FOLDED for edit in action.edits)
 
 
 def choose(view: View, title: str, rows: list[str], above: Sequence = ()) -> list[int]:

@@ -58,7 +58,8 @@ class View:
                 self.blocks(blocks)
             case events.Said({"role": "user", "content": text}):
                 self.finish()
-                if text != self.asked:  # typed while it worked; the prompt itself is there already
+                # Typed while it worked; the prompt itself is there already.
+                if not (self.asked and text.startswith(self.asked)):
                     self.put("prompt", look.typed(text))
                 self.asked = ""
             case events.Said({"role": "assistant", "content": text} as message):

@@ -110,9 +110,9 @@ def test_edits_are_asked_about_undone_and_made_again(terminal: Callable, project
         assert "keep it as it is" in said(server, "tool")[-1]
 
         chat.send("do it all" + ENTER)
-        chat.wait(lambda text: text.count("return a + b") == 2)
+        chat.wait(lambda text: text.count("Go ahead?") == 3)
         chat.send("a")  # all edits from now on
-        chat.wait("Go ahead? y yes · n no, and why · a all edits from now on · d the whole diff a")
+        chat.wait("Go ahead? y yes · n no, and why · a all edits from now on a")
         text = chat.wait("delete new.py")  # which is asked about even so
         assert len(re.findall(r"\d \+ row \d+", text)) < 30 and " more lines" in text
         assert (project / "long.txt").read_text() == long and calc.read_text() == ADD
@@ -649,7 +649,7 @@ def test_any_terminal_shows_a_turn(
         chat = terminal(columns=columns, rows=24, **to(server.url), **more)
         chat.wait("›")
         chat.send("fix" + ENTER)
-        chat.wait("d the whole diff" if columns > 60 else "d the")
+        chat.wait("a all edits from now on")
         chat.send("y")
         chat.wait("1 file changed")
         text = chat.all()

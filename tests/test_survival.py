@@ -26,6 +26,7 @@ from tests.server import PROTOCOLS, Reply, Server, answer, call, say
 
 CALLS = list(itertools.chain(*survival.ROUNDS))
 STOPPED, NOT_DONE = "Stopped; unknown whether it was done.", "Not done: the turn was stopped."
+HELD = "the last commit holds it already"  # the crash came between the commit and its entry
 GONE = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGHUP: 129}  # exit statuses
 
 
@@ -84,7 +85,8 @@ def check_extended(work: Path, before: list[dict]) -> list[dict]:
     after = load(journal(work)).messages
     assert after[: len(before)] == before
     asked = [r["prompt"] for r in records(journal(work)) if r["type"] == "asked"]
-    assert [m["content"] for m in after if m["role"] == "user"] == asked
+    said = [m["content"] for m in after if m["role"] == "user"]
+    assert all(text.startswith(prompt) for text, prompt in zip(said, asked, strict=True))
     return after
 
 
@@ -119,7 +121,8 @@ def check_files(work: Path) -> None:
     assert git(work, "status", "--porcelain", "-uall") == ""
     checkpoints = Checkpoints(work)
     edits = [op for op in checkpoints.list() if op.kind == "edit"]
-    assert checkpoints.recover() == [] and all(op.commit for op in edits)
+    assert checkpoints.recover() == []
+    assert all(op.commit or op.private == HELD for op in edits), edits
     assert len(git(work, "log", "--grep", "^.amas.", "--format=%H").split()) == len(edits)
     checkpoints.undo(len(edits))
     assert (work / "notes.txt").read_text() == survival.NOTES
@@ -250,11 +253,16 @@ def test_a_journal_that_ends_at_any_byte_is_gone_on_with(recording: Watcher) -> 
     whole = path.read_bytes()
     assert json.dumps(load(path).messages) == json.dumps(after[-1])
     assert whole.count(b"\n") == len(after) - 1
-    begun = [json.loads(line)["type"] in ("asked", "ended") for line in whole.splitlines()]
+    rows = [json.loads(line) for line in whole.splitlines()]
     for size in range(len(whole), -1, -1):
         os.truncate(path, size)
         lines = whole[: size + 1].count(b"\n")  # a last line that lacks but its end counts
-        wanted = after[lines + (lines > 0 and begun[lines - 1])]  # what is due is said
+        wanted = after[lines]
+        match rows[lines - 1] if lines else {}:  # what is due is said
+            case {"type": "asked", "prompt": prompt}:
+                wanted = [*wanted, {"role": "user", "content": prompt}]
+            case {"type": "ended"}:
+                wanted = after[lines + 1]
         messages = check_resumed(talk, path)
         assert messages[: len(wanted)] == wanted
         assert all(m["content"] == INTERRUPTED for m in messages[len(wanted) :])
@@ -309,6 +317,8 @@ def check_whole_program(work: Path, env: dict, lines: int, number: int) -> None:
             arguments("-c", "Go on."), cwd=work, env=env, capture_output=True, text=True
         )
         assert (done.returncode, done.stdout) == (0, "All done.\n"), done.stderr
+        cut_off = "the body is not a JSON object"  # it may have been killed while it sent one
+        server.errors = [error for error in server.errors if not error.endswith(cut_off)]
     check_extended(work, messages)
     check_calls(work)
     check_files(work)
