@@ -104,6 +104,11 @@ class Source:
     def lines(self) -> Lines:
         return Lines(self.view)
 
+    @property
+    def total(self) -> int:
+        """How many lines there are; a last line end opens no further one."""
+        return len(self.lines) - (self.view[-1:] in ("", "\n"))
+
     def cuts(self, spans: Sequence[Span]) -> list[Cut]:
         """The spans as cuts of the bytes; new lines end as those around them do."""
         ends = array("q", crlf_ends(self.text) if self.crlf else ())
@@ -199,15 +204,13 @@ def line_numbers(view: str, places: Sequence[int]) -> list[int]:
 
 def tolerant(source: Source, old: str, new: str, sought: Sought) -> Found | None:
     """The one place of `old`, allowing for what models get wrong. Raises ToolError for several."""
-    if found := whole_lines(source, aligned(split(old), split(new) if new else []), sought):
-        ended = found.level == "exact"  # but for the line end that the file's last line lacks
-        return found._replace(level="trailing whitespace") if ended else found
+    if found := near_lines(source, old, new, sought):
+        return found
     if (plain := matching.unnumbered(old)) is not None:
         bare = matching.unnumbered(new)
         bare = new if bare is None else bare
         found = exact(source.view, plain, bare, False, sought)
-        rows = aligned(split(plain), split(bare) if bare else [])
-        found = found or whole_lines(source, rows, sought)
+        found = found or near_lines(source, plain, bare, sought)
         return found and found._replace(level=numbered(found.level))
     if "\\" in old and source.view.count(matching.unescaped(old)) == 1:
         becomes = new if "\n" in new else matching.unescaped(new)
@@ -245,24 +248,27 @@ class Spot(NamedTuple):
     level: str
 
 
-def whole_lines(source: Source, rows: Sequence[Signed], sought: Sought) -> Found | None:
-    """The one place of the lines that stay and go. Raises ToolError for several."""
-    found = spot(source, [line for sign, line in rows if sign != "+"], sought)
-    if found is None:
-        return None
-    last = found.first + len(found.block)
-    return Found(changes(source.view, found, rows, sought), found.level, found.first + 1, last)
+def near_lines(source: Source, old: str, new: str, sought: Sought) -> Found | None:
+    """The one place of a passage of whole lines, not to the letter."""
+    found = near(source, split(old), sought)
+    rows = aligned(split(old), split(new) if new else [])
+    return found and changed(source.view, found, rows, sought)
 
 
-def spot(source: Source, old: list[str], sought: Sought) -> Spot | None:
-    starts = list(lines_at(source.view, "\n".join(old)))
-    numbers = line_numbers(source.view, starts)
-    if (first := matching.one(numbers, "exact", sought)) is not None:
-        return Spot(starts[numbers.index(first)], first, old, "exact")
-    if sought.doubt or (found := matching.place(source.lines, old, sought)) is None:
+def near(source: Source, old: list[str], sought: Sought) -> Spot | None:
+    if (found := matching.place(source.lines, old, sought)) is None:
         return None
     first, level = found
     return Spot(source.lines.starts[first], first, source.lines.block(first, len(old)), level)
+
+
+def there(source: Source, old: list[str], sought: Sought) -> Spot | None:
+    """The one place of whole lines to the letter. Raises ToolError for several."""
+    starts = list(lines_at(source.view, "\n".join(old)))
+    numbers = line_numbers(source.view, starts)
+    if (first := matching.one(numbers, "exact", sought)) is None:
+        return None
+    return Spot(starts[numbers.index(first)], first, old, "exact")
 
 
 def lines_at(view: str, passage: str) -> Iterator[int]:
@@ -274,28 +280,33 @@ def lines_at(view: str, passage: str) -> Iterator[int]:
     yield from (at + 1 for at in occurrences(view, f"\n{passage}\n"))
 
 
-def changes(view: str, found: Spot, rows: Sequence[Signed], sought: Sought) -> list[Span]:
-    """The spans where lines go or come; those that stay are not written, not even as they are."""
+def changed(view: str, found: Spot, rows: Sequence[Signed], sought: Sought) -> Found:
+    """What changes where lines go or come. Those that stay are not written, even as they are."""
     old, new = ([line for sign, line in rows if sign != gone] for gone in "+-")
     indent = matching.indenter(found.block, old, new, sought)
-    at, block, spans = found.start, iter(found.block), []
+    at, block = found.start, iter(found.block)
+    spans: list[Span] = []
     for stays, run in groupby(rows, lambda row: row[0] == " "):
         signed = list(run)
         size = sum(len(next(block)) + 1 for sign, _ in signed if sign != "+")
         if not stays:
             comes = [indent(line) for sign, line in signed if sign == "+"]
-            spans.append(span(view, at, size, comes))
+            bare = at < len(view) < at + size and new and not comes  # what is left ends as it did
+            spans.append((at - 1, len(view), "") if bare else span(view, at, size, comes))
         at += size
-    return spans
+    return Found(spans, found.level, found.first + 1, found.first + len(found.block))
 
 
 def span(view: str, at: int, size: int, new: list[str]) -> Span:
-    """What puts these lines where so many characters of whole lines are."""
-    text = "\n".join(new)
+    """What puts these lines where so many characters of whole lines are.
+
+    The file's last line end survives, and so does its lack: a place may be one line beyond it.
+    """
+    text, end = "\n".join(new), view[-1:] == "\n"
+    if at > len(view):
+        return len(view), len(view), "\n" + text + "\n" * end
     if size and new:
-        return at, at + size - 1, text
-    if at > len(view):  # after a last line without an end
-        return len(view), len(view), "\n" + text
+        return at, at + size - 1, text + "\n" * (end and at == len(view))
     return at, min(at + size, len(view)), text + "\n" * bool(new)
 
 
@@ -314,7 +325,8 @@ def crlf_ends(text: str) -> Iterator[int]:
 def ended_like(old: str, new: str, text: str, at: int) -> str:
     """The new text with the line ends of the old one, line by line where lines are the same."""
     own = re.findall("\r?\n", old)
-    usual = max(("\n", "\r\n"), key=own.count) if own else end_near(text, at)
+    near = at if old or not at else at - 1  # what comes between lines ends as the one before it
+    usual = max(("\n", "\r\n"), key=own.count) if own else end_near(text, near)
     before, after = old.replace("\r\n", "\n").split("\n"), new.split("\n")
     chosen = [usual] * (len(after) - 1)
     for block in difflib.SequenceMatcher(None, before, after, False).get_matching_blocks():

@@ -165,6 +165,13 @@ class Repo:
                 self._stage({name: staged.get(name) for name in stage})
             raise
 
+    def made(self, why: str) -> str | None:
+        """The last commit if it is the one that `commit` makes of this."""
+        with contextlib.suppress(GitError):
+            sha, _, subject = self._line("log", "-1", "--format=%H %s").partition(" ")
+            return sha if subject == _subject(why) else None
+        return None
+
     def fold(self) -> tuple[list[str], str]:
         """Make one commit of our unpushed commits at the tip of the branch.
 

@@ -15,11 +15,13 @@ from amas_code.edits import (
     Found,
     Signed,
     Source,
+    changed,
     missing,
+    near,
     numbered,
     span,
     spliced,
-    whole_lines,
+    there,
 )
 from amas_code.events import ToolError
 from amas_code.matching import Sought
@@ -74,10 +76,22 @@ def place(source: Source, hunk: Hunk, name: str, known: str) -> Found:
     if not hunk.old():
         found: Found | None = inserted(source, hunk, sought)
     else:
-        found = whole_lines(source, hunk.rows, sought) or unnumbered(source, hunk, sought)
+        found = located(source, hunk.rows, sought) or unnumbered(source, hunk, sought)
     if found is None:
         raise missing(source, hunk.old(), sought)
+    if hunk.old() and not "".join(hunk.old()).strip() and found.first != hunk.stated[0]:
+        raise ToolError(f"{hunk.what} has only blank lines to be found by in {name}; {advice}.")
     return ended(source.view, found, hunk, name) if one_ends else found
+
+
+def located(source: Source, rows: Sequence[Signed], sought: Sought) -> Found | None:
+    old = [line for sign, line in rows if sign != "+"]
+    found = there(source, old, sought)
+    if found is None and not sought.doubt:
+        found = near(source, old, sought)
+    if found is None or found.first + len(old) > source.total:
+        return None
+    return changed(source.view, found, rows, sought)
 
 
 def unnumbered(source: Source, hunk: Hunk, sought: Sought) -> Found | None:
@@ -88,7 +102,7 @@ def unnumbered(source: Source, hunk: Hunk, sought: Sought) -> Found | None:
     for sign, line in hunk.rows:
         bare = matching.unnumbered(line)
         rows.append((sign, line if bare is None else bare))
-    found = whole_lines(source, rows, sought)
+    found = located(source, rows, sought)
     return found and found._replace(level=numbered(found.level))
 
 
@@ -97,7 +111,7 @@ def narrowed(source: Source, hunk: Hunk, numbers: list[int], level: str) -> list
     if hunk.stated[1] > 0 and level == "exact":
         return [n for n in numbers if n + 1 == hunk.stated[0]]
     if hunk.at_end:
-        return [n for n in numbers if n + len(hunk.old()) == len(source.lines)]
+        return [n for n in numbers if n + len(hunk.old()) == source.total]
     if hunk.anchors:
         after = anchored(source.view, hunk, "")
         return [n for n in numbers if n > after]
@@ -126,10 +140,10 @@ def inserted(source: Source, hunk: Hunk, sought: Sought) -> Found:
     """Where lines go that have none around them."""
     line, count = hunk.stated
     if hunk.at_end or not source.view:
-        line = len(source.lines)
+        line = source.total
     elif hunk.anchors:
         line = anchored(source.view, hunk, sought.doubt) + 1
-    elif count != 0 or sought.doubt or line > len(source.lines):
+    elif count != 0 or sought.doubt or line > source.total:
         raise ToolError(
             f"{hunk.what} only adds lines, and it is not certain where in {sought.file}; "
             f"{sought.doubt or 'give a line before or after them'}."
@@ -146,8 +160,9 @@ def ended(view: str, found: Found, hunk: Hunk, name: str) -> Found:
             f"{hunk.what} says that {name} ends there, but it goes on after line {found.last}; "
             "leave out the line about the newline."
         )
+    comes = any(sign == "+" for sign, _ in takewhile(lambda row: row[0] != " ", hunk.rows[::-1]))
     if "+" in hunk.unended:
         text = text.removesuffix("\n")
-    elif any(sign == "+" for sign, _ in takewhile(lambda row: row[0] != " ", hunk.rows[::-1])):
+    elif comes or (hunk.new() and view[start : start + 1] == "\n"):  # a kept line's end
         text += "\n"
     return found._replace(spans=[*others, (start, len(view), text)])

@@ -61,7 +61,8 @@ class Landing:
             for change in changes:
                 change.sweep()
             if all(change.is_put() for change in changes):
-                self.settle(op, changes)
+                if not self.settle(op, changes).commit and (made := self.repo.made(op["why"])):
+                    self.log.add({"id": op["id"], "commit": made, "private": None})
                 return f"Finished what a crash had cut short: {op['why']}"
             self.drop(op, changes)
         except (OSError, ToolError) as error:

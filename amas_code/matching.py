@@ -40,17 +40,16 @@ class Sought(NamedTuple):
 
 
 class Lines:
-    """The lines of a text, from 0, cut out one by one: a list of them would take thrice its size.
+    """The lines of a text, as split("\\n") gives them, but cut out one by one.
 
-    A last line end opens no further line.
+    A list of them would take thrice the text's size.
     """
 
     def __init__(self, text: str):
         self.text = text
         self.starts = array("q", [0])
         self.starts.extend(match.end() for match in re.finditer("\n", text))
-        if self.starts[-1] < len(text):
-            self.starts.append(len(text) + 1)
+        self.starts.append(len(text) + 1)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -68,9 +67,9 @@ class Lines:
         """The numbers of the lines with this word."""
         at = self.text.find(word)
         while at >= 0:
-            number = bisect_right(self.starts, at) - 1
-            yield number
-            at = self.text.find(word, self.starts[number + 1])
+            after = bisect_right(self.starts, at)
+            yield after - 1
+            at = self.text.find(word, self.starts[after])
 
 
 def alike(line: str) -> str:

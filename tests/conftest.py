@@ -9,7 +9,17 @@ import pytest
 
 from tests.terminal import Terminal
 
-SLOW = ("chat", "server", "session", "commandline", "config", "compaction", "oneshot")
+SLOW = (
+    "chat",
+    "server",
+    "session",
+    "commandline",
+    "config",
+    "compaction",
+    "oneshot",
+    "survival",
+    "faults",
+)
 AMAS = [sys.executable, "-m", "amas_code"]
 
 

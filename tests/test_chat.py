@@ -81,7 +81,7 @@ def test_edits_are_asked_about_undone_and_made_again(terminal: Callable, project
         say("Declined, I see."),
         fix(),
         call("create_file", path="long.txt", content=long),
-        call("delete_file", path="new.py"),
+        call("delete_file", path="long.txt"),
         call("edit_file", path="calc.py", old_str="nowhere", new_str="x"),
         say("All of it is done."),
     ]
@@ -113,22 +113,23 @@ def test_edits_are_asked_about_undone_and_made_again(terminal: Callable, project
         chat.wait(lambda text: text.count("Go ahead?") == 3)
         chat.send("a")  # all edits from now on
         chat.wait("Go ahead? y yes · n no, and why · a all edits from now on a")
-        text = chat.wait("delete new.py")  # which is asked about even so
-        assert len(re.findall(r"\d \+ row \d+", text)) < 30 and " more lines" in text
+        text = chat.wait("d the whole diff")  # of deleting it, which is asked about even so
+        assert len(re.findall(r"\d [+-] row \d+", text)) < 60 and text.count(" more lines") == 2
         assert (project / "long.txt").read_text() == long and calc.read_text() == ADD
+        assert "80 - row 79" not in text
         chat.send("d")
-        chat.wait(lambda text: text.count("- x = 1") == 2)
+        chat.wait(lambda text: "80 - row 79" in text and text.count("d the whole diff") == 2)
         chat.send("y")
         chat.wait("All of it is done.")
         text = ready(chat)
-        assert not new.exists()
+        assert not (project / "long.txt").exists()
         assert re.search(r"● edit_file calc\.py · Error: old_str does not occur", text)
         assert "auto-edit" in chat.shown().split("\n")[-1]
 
-        assert "Undone: delete new.py" in tell(chat, "/undo", "Undone: delete")
-        assert new.read_text() == "x = 1\n"
+        assert "Undone: delete long.txt" in tell(chat, "/undo", "Undone: delete")
+        assert (project / "long.txt").read_text() == long
         tell(chat, "/redo", "Done again: delete")
-        assert not new.exists()
+        assert not (project / "long.txt").exists()
         tell(chat, "/undo 3", "Undone: edit calc.py")
         assert calc.read_text() == SUBTRACT and not (project / "long.txt").exists()
         tell(chat, "/undo x", "'x' is no number")

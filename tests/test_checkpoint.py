@@ -893,6 +893,7 @@ def check_recovery(repo: Path, points: int) -> set[str]:
         assert (repo / "b.txt").read_text() == "dirty\n"
         assert checkpoints.recover() == [] and status(repo) == " M b.txt\n"
         assert edited == any(op.live for op in checkpoints.list() if op.kind == "edit")
+        assert checkpoints.list()[-1].commit == head(repo).strip()
         checkpoints.undo()
         assert (repo / "a.txt").read_text() == BASE and not (repo / "new.py").exists()
         assert status(repo) == " M b.txt\n"

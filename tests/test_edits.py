@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amas_code.edits import decode, encode_like, replace, unified, write
@@ -37,6 +37,7 @@ def files(draw: st.DrawFn) -> str:
     return "".join(line + draw(ENDS) for line in draw(LINES)) + draw(st.sampled_from(["", "end"]))
 
 
+@settings(deadline=None)
 @given(files(), st.data(), st.text("xyz \n", min_size=1, max_size=9))
 def test_a_unique_passage_is_replaced_and_nothing_else(text: str, data: st.DataObject, new: str):
     start = data.draw(st.integers(0, len(text)))
@@ -58,6 +59,7 @@ def test_a_unique_passage_is_replaced_and_nothing_else(text: str, data: st.DataO
         assert ("\r\n" in middle) == ("\n" in middle and ends[1] > 0)
 
 
+@settings(deadline=None)
 @given(files(), st.integers(0, 11), st.integers(1, 4), st.sampled_from(["rstrip", "indent"]))
 def test_a_tolerant_edit_changes_only_the_matched_lines(text: str, at: int, size: int, how: str):
     lines = text.replace("\r\n", "\n").split("\n")
@@ -94,6 +96,23 @@ def test_what_was_allowed_for_and_where_is_noted() -> None:
     assert replace(b"a\nb\na\n", "a", "c", True).note == "2 places, the first at line 1"
     assert replace(b" a\n", "a ", "b").note.endswith("not an exact match, allowed for: indentation")
     assert replace(b"a\n", "a", "b", known="stale").note.endswith("had changed since you read it")
+
+
+@pytest.mark.parametrize(
+    "file, old, new, after",
+    [
+        ("x\n a\n b", "a\nb", "a", "x\n a"),
+        ("x\n a\n b", "a\nb", "", "x\n"),
+        ("x\n a\n", "a\n\n", "a\nb\n\n", "x\n a\n b\n"),
+        ("x\n a\n", "a\n\n", "a\n\nb\n", "x\n a\n\n b\n"),
+        ("x\n a\n", "a\n\n", "a\nb", "x\n a\n b\n"),
+        ("x\n a", "a ", "a\nb\n", "x\n a\n b"),
+    ],
+)
+def test_a_tolerant_edit_at_the_end_keeps_how_the_file_ends(
+    file: str, old: str, new: str, after: str
+) -> None:
+    assert replace(file.encode(), old, new).after.decode() == after
 
 
 def test_many_places_are_counted_and_changed_in_one_go() -> None:

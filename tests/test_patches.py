@@ -86,7 +86,7 @@ def diff(before: str, after: str, context: int) -> Iterator[str]:
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 
-@settings(max_examples=300)
+@settings(deadline=None, max_examples=300)
 @given(pairs() | st.tuples(TEXTS, TEXTS), st.integers(0, 3), st.sampled_from(["\n", "\r\n"]))
 def test_a_unified_diff_turns_the_one_text_into_the_other(
     texts: tuple[str, str], context: int, end: str
@@ -103,7 +103,7 @@ def test_a_unified_diff_turns_the_one_text_into_the_other(
         assert done.decode() == after, "one line without an end says nothing of line ends"
 
 
-@settings(max_examples=200)
+@settings(deadline=None, max_examples=200)
 @given(pairs(), st.integers(0, 3), st.booleans())
 def test_the_other_form_gives_the_other_text_or_is_refused(
     texts: tuple[str, str], context: int, marked: bool
@@ -130,7 +130,9 @@ PIECES += ["--- a/f", "+++ b/f", "+++ /dev/null", "diff --git a/f b/f", "rename 
 PIECES += ["-a", "+b", "a", "\\ No newline at end of file", "-", "+", " ", "<<EOF", "EOF"]
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(lines=st.lists(st.sampled_from(PIECES), max_size=12))
 def test_whatever_stands_in_a_patch_it_is_proposed_or_explained(
     lines: list[str], work: Workspace
@@ -142,6 +144,7 @@ def test_whatever_stands_in_a_patch_it_is_proposed_or_explained(
         assert str(error)
 
 
+@settings(deadline=None)
 @given(st.lists(st.text("ab \t“", max_size=5), min_size=4, max_size=9), st.integers(0, 8))
 def test_a_tolerant_hunk_changes_only_the_lines_with_a_sign(lines: list[str], at: int) -> None:
     quoted = [line.replace("“", '"').strip() for line in lines]
