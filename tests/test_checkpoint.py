@@ -932,6 +932,16 @@ def test_recovery_leaves_alone_what_the_user_changed_after_the_crash(repo):
     assert (repo / "a.txt").read_text() == "mine\n" and Checkpoints(repo).list() == []
 
 
+def test_a_crash_right_after_the_commit_finds_that_commit_again(repo):
+    op = land(Checkpoints(repo), "a.txt", EDITED, "edit a.txt: shout")
+    log = repo / ".git/amas/log.jsonl"
+    intent = log.read_bytes().split(b"\n")[0]
+    log.write_bytes(intent + b"\n")
+    checkpoints = Checkpoints(repo)
+    assert checkpoints.recover() == ["Finished what a crash had cut short: edit a.txt: shout"]
+    assert [each.commit for each in checkpoints.list()] == [op.commit]
+
+
 def test_a_torn_line_at_the_end_of_the_log_does_no_harm(repo):
     land(Checkpoints(repo), "a.txt", EDITED)
     log = repo / ".git/amas/log.jsonl"
