@@ -89,9 +89,9 @@ def located(source: Source, rows: Sequence[Signed], sought: Sought) -> Found | N
     found = there(source, old, sought)
     if found is None and not sought.doubt:
         found = near(source, old, sought)
-    if found is None or found.first + len(old) > source.total:
-        return None
-    return changed(source.view, found, rows, sought)
+        if found and found.first + len(old) > source.total:
+            return None  # its last line would be what follows the last line end
+    return found and changed(source.view, found, rows, sought)
 
 
 def unnumbered(source: Source, hunk: Hunk, sought: Sought) -> Found | None:
