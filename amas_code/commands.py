@@ -160,8 +160,8 @@ def files_back(chat: Chat, turn: int) -> str | None:
 
 
 def told(op: Op) -> str:
-    verb = "Done again" if op.kind == "redo" else "Undone"
-    files = f" ({door.listed(op.paths)})" if ": ran " in op.why else ""
+    verb = "Done again" if op.kind == "redo" else "Undone" if op.paths else "Passed over"
+    files = f" ({door.listed(op.paths)})" if ": ran " in op.why and op.paths else ""
     return f"{verb}: {first_line(op.why.partition(': ')[2])}{files}"
 
 

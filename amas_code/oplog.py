@@ -113,7 +113,7 @@ class Log:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield file.fileno()
 
-    def begin(self, cause: Cause, changes: Sequence[Change] = (), **more: str) -> Record:
+    def begin(self, cause: Cause, changes: Sequence[Change] = (), **more: Any) -> Record:
         """Log what is about to change."""
         op: Record = {"id": str(len(self.records()) + 1), "time": time.time()}
         op |= cause._asdict() | {"why": one_line(cause.why)}

@@ -14,7 +14,7 @@ import os
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -32,6 +32,7 @@ OWN = (
     *("-c", "core.sparseCheckout=false", "-c", "core.autocrlf=false"),
     *("-c", "core.looseCompression=1"),
 )
+UNSEEN = "what was in it before is not known"
 AS_THEY_ARE = "* -text !filter -ident !working-tree-encoding\n"  # no attribute changes a byte
 
 
@@ -47,7 +48,7 @@ class Snapshots:
 
     def __init__(self, log: Log, repo: Repo):
         self.log, self.repo, self.folder = log, repo, log.folder / "snapshots"
-        self.large: dict[str, tuple[int, int]] = {}  # files over LARGEST: size, time of change
+        self.unseen: dict[str, tuple] = {}  # files that are in no snapshot: why, size, time
         self.running: dict[str, IO] = {}  # by op: a lock that ends with this process
 
     def begin(self, cause: Cause) -> Record:
@@ -55,7 +56,8 @@ class Snapshots:
 
         The op stays an intent while the command runs, so that recover() can end it after a crash.
         """
-        op = self.log.begin(cause, tree=self.take())
+        tree = self.take()
+        op = self.log.begin(cause, tree=tree, unseen=[*self.unseen])
         self.running[op["id"]] = lock = open(self._flag(op), "w")  # noqa: SIM115
         fcntl.flock(lock, fcntl.LOCK_EX)
         return op
@@ -71,11 +73,10 @@ class Snapshots:
 
     def end(self, op: Record) -> Effects:
         """Log what differs from when it began. Raises GitError or OSError; then it is dropped."""
-        large, others = dict(self.large), list[str]()
+        before, others = dict(self.unseen), list[str]()
         outcome: Record = {"state": "dropped"}
         try:
-            changes = self._changes(op["tree"], self.take(), self._landed_since(op), others)
-            files = self.log.kept(changes, durable=False)
+            files = self.log.kept(self._changes(op, self.take(), others), durable=False)
             if files:
                 outcome = {"state": "done", "files": files, "commit": None, "private": NO_COMMIT}
         finally:
@@ -83,19 +84,22 @@ class Snapshots:
             self._flag(op).unlink(missing_ok=True)
             if flag := self.running.pop(op["id"], None):
                 flag.close()
+        both = {**before, **self.unseen}
         others += [
-            f"{name} (too large)"
-            for name in {**large, **self.large}
-            if large.get(name) != self.large.get(name)
+            f"{name} ({both[name][0]})"
+            for name in both
+            if before.get(name) != self.unseen.get(name)
         ]
         self._sweep()
-        return Effects(told(ended) if files else None, tuple(others))
+        return Effects(told(ended) if files else None, tuple(dict.fromkeys(others)))
 
     def take(self) -> str:
         """A snapshot of the work tree as it is now; the name of its tree."""
         self._prepare()
         try:
             return self._taken()
+        except TooMuch:
+            raise
         except GitError:  # such as a blob that the user's git has thrown away since
             (self.folder / "index").unlink(missing_ok=True)
             return self._taken()
@@ -127,10 +131,11 @@ class Snapshots:
     def _taken(self) -> str:
         known = self.folder / "tree"  # of the index as it is
         fresh = not (self.folder / "index").exists()
-        names = names_in(self._git("diff-files", "-z", "--name-only").stdout) + self._unknown()
+        dirty = names_in(self._git("diff-files", "-z", "--name-only").stdout)
+        unknown = self._unknown()
         if fresh and self._theirs:  # what is tracked is covered even if it is ignored
-            names += names_in(run(("ls-files", "-z"), self.log.root).stdout)
-        gone, present = self._sorted(dict.fromkeys(names))
+            unknown += names_in(run(("ls-files", "-z"), self.log.root).stdout)
+        gone, present = self._sorted(dirty, unknown)
         if gone or present or fresh or not known.exists():
             known.unlink(missing_ok=True)
             for how, which in (("--force-remove", gone), ("--replace", present)):
@@ -148,29 +153,23 @@ class Snapshots:
         if self.log.folder.is_relative_to(self.log.root):
             args.append(f"--exclude=/{self.log.name(self.log.folder)}/")
         names = list[str]()
-        with self._listing(*args) as lines:
-            for name in lines:
-                names.append(name)
-                if len(names) > MOST_FILES:
-                    raise TooMuch(f"more than {MOST_FILES:,} files")
-        return names
-
-    @contextlib.contextmanager
-    def _listing(self, *args: str) -> Iterator[Iterator[str]]:
-        """The names that a git prints, as it finds them; it ends when no more are wanted."""
         with self._started(subprocess.DEVNULL, *args) as process:
             assert process.stdout
-            try:
-                yield separated(process.stdout)
-            finally:
-                process.kill()
+            for name in separated(process.stdout):
+                names.append(name)
+                if len(names) > MOST_FILES:
+                    process.kill()
+                    raise TooMuch(f"more than {MOST_FILES:,} files")
+        if process.returncode:
+            raise GitError("git could not list the files")
+        return names
 
-    def _sorted(self, names: Sequence[str] | dict[str, None]) -> tuple[list[str], list[str]]:
-        """Those that are gone, and those that are there and small enough."""
+    def _sorted(self, dirty: list[str], unknown: list[str]) -> tuple[list[str], list[str]]:
+        """Those that are gone, or not to be kept any more, and those that are to be looked at."""
         gone, present, size = list[str](), list[str](), 0
-        self.large = {}
+        self.unseen, indexed = {}, set(dirty)
         folders = dict[str, bool]()
-        for name in names:
+        for name in dict.fromkeys(dirty + unknown):
             if name.endswith("/"):  # a repository inside
                 continue
             path, folder = os.path.join(self.log.root, name), os.path.dirname(name)
@@ -180,9 +179,10 @@ class Snapshots:
             info = os.lstat(path) if folders[folder] and os.path.lexists(path) else None
             if info is None or not (stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode)):
                 gone.append(name)
-            elif info.st_size > LARGEST:
-                self.large[name] = info.st_size, info.st_mtime_ns
-            elif stat.S_ISLNK(info.st_mode) or os.access(path, os.R_OK):
+            elif why := unfit(path, info):
+                self.unseen[name] = why, info.st_size, info.st_mtime_ns
+                gone += [name] if name in indexed else []
+            else:
                 present.append(name)
                 size += info.st_size
         if size > MOST_BYTES:
@@ -191,20 +191,26 @@ class Snapshots:
 
     # -- comparing two -------------------------------------------------------------------------
 
-    def _changes(
-        self, before: str, after: str, landed: set[str], others: list[str]
-    ) -> Iterator[Change]:
-        """What differs. The names of what cannot be brought back are added to `others`."""
-        parts = names_in(self._git("diff-tree", "-r", "-z", "--no-renames", before, after).stdout)
+    def _changes(self, op: Record, after: str, others: list[str]) -> Iterator[Change]:
+        """What differs since then. The names of what cannot be brought back go to `others`."""
+        args = ("diff-tree", "-r", "-z", "--no-renames", op["tree"], after)
+        parts = names_in(self._git(*args).stdout)
         rows = list[tuple[str, list[str]]]()
-        for facts, name in zip(parts[0::2], parts[1::2], strict=True):
-            old, new, *blobs, _ = facts.lstrip(":").split()
+        for told_of, name in zip(parts[0::2], parts[1::2], strict=True):
+            old, new, *blobs, _ = told_of.lstrip(":").split()
             if "120000" in (old, new):
                 others.append(f"{name} (a link)")
             elif blobs[0] == blobs[1]:
                 others.append(f"{name} (its mode)")
-            elif name not in landed:
+            else:
                 rows.append((name, [old, *blobs]))
+        landed, unseen = self._landed_since(op), {*op["unseen"], *self.unseen}
+        left = {facts[1] for _, facts in rows if not facts[2].strip("0")}  # to be found elsewhere
+        for name, facts in rows:
+            if facts[0] == "000000" and facts[2] not in left and self._is_old(name, op["time"]):
+                unseen.add(name)
+        others += [f"{name} ({UNSEEN})" for name, _ in rows if name in unseen]
+        rows = [row for row in rows if row[0] not in landed | unseen]
         gone = self._gone([blob for _, (_, *blobs) in rows for blob in blobs])
         others += [f"{name} (what was in it is gone)" for name, facts in rows if gone & set(facts)]
         rows = [(name, facts) for name, facts in rows if not gone & set(facts)]
@@ -214,6 +220,12 @@ class Snapshots:
             os.umask(mask)
             bits = (0o777 if old == "100755" else 0o666) & ~mask
             yield Change(self.log.root / name, next(data), next(data), bits)
+
+    def _is_old(self, name: str, began: float) -> bool:
+        """Whether a file that looks new was there before the command, but ignored, or hidden."""
+        with contextlib.suppress(OSError):
+            return os.lstat(self.log.root / name).st_ctime < began - 1
+        return False
 
     def _gone(self, blobs: list[str]) -> set[str]:
         """Those of the blobs that the user's git has thrown away."""
@@ -266,6 +278,15 @@ class Snapshots:
 
 class TooMuch(GitError):
     """The project is larger than what is watched."""
+
+
+def unfit(path: str, info: os.stat_result) -> str:
+    """Why a file is in no snapshot; "" if it is."""
+    if stat.S_ISLNK(info.st_mode):
+        return ""
+    return (
+        "too large" if info.st_size > LARGEST else "" if os.access(path, os.R_OK) else "unreadable"
+    )
 
 
 def separated(stream: IO[bytes]) -> Iterator[str]:

@@ -5,12 +5,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from amas_code import snapshots
 from amas_code.checkpoint import Checkpoints
+from amas_code.commands import told
 from amas_code.door import covered
 from amas_code.events import Action, ToolError
 from amas_code.permissions import harmless
@@ -309,6 +311,59 @@ def test_a_file_too_large_is_told_and_the_others_are_covered(repo, monkeypatch):
     assert paths(done) == ["b.txt"] and done.others == ("big (too large)",)
 
 
+def test_a_large_file_that_becomes_small_is_never_taken_for_a_new_one(repo, monkeypatch):
+    monkeypatch.setattr(snapshots, "LARGEST", 1000)
+    (repo / "big").write_bytes(b"x" * 2000)
+    checkpoints = Checkpoints(repo)
+    done = sh(checkpoints, "echo small > big; echo x > b.txt")
+    assert paths(done) == ["b.txt"] and any(each.startswith("big (") for each in done.others)
+    checkpoints.undo()
+    assert (repo / "big").read_text() == "small\n"
+    done = sh(checkpoints, "head -c 2000 /dev/zero > big")  # and back: what was in it is known now
+    assert done.op is None and any(each.startswith("big (") for each in done.others)
+    done = sh(checkpoints, "echo tiny > big")
+    assert done.op is None and (repo / "big").read_text() == "tiny\n"
+
+
+def age(path: Path) -> None:
+    """Wait until the file's time of change is well past; no call can set that back."""
+    while path.stat().st_ctime > time.time() - 1.2:
+        time.sleep(0.1)
+
+
+def test_a_file_that_comes_out_of_hiding_is_never_taken_for_a_new_one(repo):
+    (repo / "secret.ign").write_text("the only copy\n")
+    age(repo / "secret.ign")
+    checkpoints = Checkpoints(repo)
+    done = sh(checkpoints, "rm .gitignore; echo x > new")
+    assert paths(done) == [".gitignore", "new"]
+    assert done.others == ("secret.ign (what was in it before is not known)",)
+    checkpoints.undo()
+    assert (repo / "secret.ign").read_text() == "the only copy\n"
+
+
+def test_a_folder_that_was_moved_is_moved_back(repo):
+    (repo / "old").mkdir()
+    (repo / "old/f").write_text("f\n")
+    age(repo / "old/f")
+    before = tree(repo)
+    checkpoints = Checkpoints(repo)
+    assert paths(sh(checkpoints, "mv old new")) == ["new/f", "old/f"]
+    checkpoints.undo()
+    assert tree(repo) == before
+
+
+def test_a_command_of_which_nothing_can_come_back_does_not_block_what_was_before(repo):
+    checkpoints = Checkpoints(repo)
+    land(checkpoints, "b.txt", "agent\n")
+    sh(checkpoints, "sed -i 's/line 3$/LINE 3/' a.txt")
+    change(repo / "a.txt", "LINE 3", "mine")
+    (op,) = checkpoints.undo()
+    assert op.paths == () and told(op) == "Passed over: ran sed -i 's/line 3$/LINE 3/' a.txt"
+    checkpoints.undo()
+    assert (repo / "b.txt").read_text() == "b\n"
+
+
 def test_without_git_the_command_runs_and_it_is_told(repo, monkeypatch, tmp_path):
     said: list[str] = []
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -332,6 +387,7 @@ def test_a_command_that_is_interrupted_is_known_all_the_same(repo):
 CRASH = """
 import os, signal, sys
 from amas_code.checkpoint import Checkpoints
+from amas_code.commands import told
 checkpoints = Checkpoints(sys.argv[1])
 checkpoints.before_command("make")
 open(sys.argv[1] + "/b.txt", "w").write("half")
@@ -436,6 +492,7 @@ CHILD = """
 import os, signal, subprocess, sys
 from pathlib import Path
 from amas_code.checkpoint import Checkpoints
+from amas_code.commands import told
 
 calls, made = int(sys.argv[1]), 0
 
