@@ -100,6 +100,7 @@ def test_the_user_can_be_told_what_was_hidden() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit",
     [
@@ -374,6 +375,7 @@ def test_the_next_command_begins_anew() -> None:
 # What a provider says
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize(
     "make",
