@@ -106,13 +106,15 @@ class Checkpoints:
         with self._alone():
             if self._planned(self._records(plan), plan.only) != plan:
                 raise ToolError("Nothing was changed: the files are not as they were just now.")
-            return [
-                self._landing.carry_out(
-                    Cause(s.kind, f"{s.kind}: {s.op.why}", self.session, s.op.turn, s.op.id),
-                    s.changes,
-                )
-                for s in plan.steps
-            ]
+            done = Ops()
+            for kind, op, changes in plan.steps:
+                cause = Cause(kind, f"{kind}: {op.why}", self.session, op.turn, op.id)
+                try:
+                    done.append(self._landing.carry_out(cause, changes))
+                except ToolError as why:
+                    before = "; ".join(each.why for each in done)
+                    raise ToolError(f"{why}" + (f" Done before: {before}" if done else "")) from why
+            return done
 
     def save(self, name: str) -> Op:
         """Name the present point, for restore."""
@@ -154,8 +156,10 @@ class Checkpoints:
             done = self._snapshots.end(op).op
         except (GitError, OSError) as error:
             return f"A crash cut short what {op['why']}; what that changed is not known: {error}"
-        many = f"{len(done.paths)} file{'s' * (len(done.paths) != 1)}" if done else ""
-        return many and f"A crash cut short what {op['why']}; /undo shows the {many} it changed."
+        if done is None:
+            return ""
+        many = f"{len(done.paths)} file{'s' * (len(done.paths) != 1)} changed"
+        return f"A crash cut short what {op['why']}. Since then {many}, some perhaps by you: /undo."
 
     def list(self) -> Ops:
         """All that was carried out, oldest first."""
@@ -189,7 +193,7 @@ class Checkpoints:
         git = self._repo.folder
         if git is None or aside.exists() or not os.access(git, os.W_OK):
             return Log(aside, self.root)
-        return Log(git / "amas", self.root)
+        return Log(git / "amas", self.root, in_git=True)
 
     @cached_property
     def _snapshots(self) -> Snapshots:
@@ -211,7 +215,9 @@ class Checkpoints:
         path = Path(os.path.normpath(path))
         if path.is_relative_to(self.given):
             path = self.root / path.relative_to(self.given)
-        real = path.parent.resolve() / path.name
+        real = Path(os.path.realpath(path.parent)) / path.name
         if real.is_symlink() or (path.is_relative_to(self.root) and real != path):
-            raise ToolError(f"{path} is a link or behind one; edit {real.resolve()} itself.")
+            raise ToolError(
+                f"{path} is a link or behind one; edit {os.path.realpath(real)} itself."
+            )
         return real

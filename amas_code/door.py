@@ -35,7 +35,7 @@ def covered(
             return carry_out(action)
         try:
             begun = checkpoints.before_command(command or action.name, action.turn)
-        except (GitError, OSError) as error:
+        except (GitError, OSError, ToolError) as error:
             if str(error) not in told:
                 tell(f"/undo will not cover what commands do here: {error}.")
             told.add(str(error))

@@ -28,9 +28,12 @@ OPTIONS = (
     "--no-replace-objects",
     *("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0"),
     *("-c", "protocol.allow=never", "-c", "core.safecrlf=false", "-c", "user.useConfigOnly=true"),
+    *("-c", "log.showSignature=false"),
     *("-c", "merge.conflictStyle=merge", "-c", "i18n.logOutputEncoding=utf-8"),
 )
 SETTINGS = {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C"}
+SETTINGS["GIT_ALLOW_PROTOCOL"] = "none"  # no program that a remote names; stronger than -c
+PATIENCE = 300.0  # seconds for one git; more and it hangs
 # Of the user's own GIT_ variables these stay: who they are, and where their settings lie.
 KEPT = (
     "GIT_AUTHOR_",
@@ -80,9 +83,13 @@ def run(
             capture_output=True,
             start_new_session=True,
             pass_fds=held,
+            timeout=PATIENCE,
         )
-    except FileNotFoundError:
-        raise GitError("git is not installed") from None
+    except subprocess.TimeoutExpired:
+        raise GitError(f"git {args[0]} did not end") from None
+    except FileNotFoundError as error:
+        gone = error.filename != "git"
+        raise GitError(f"{cwd} is gone" if gone else "git is not installed") from None
     if done.returncode not in ok:
         said = done.stderr.decode(errors="replace").strip().partition("\n")[0]
         raise GitError(

@@ -23,6 +23,7 @@ from amas_code.events import Edit, ToolError
 Record = dict[str, Any]  # id, time, files, state, and its Cause's; later commit, private
 Records = dict[str, Record]  # by id, oldest first
 FEW = 100  # files that are synced to the disk one by one
+GONE = "{} is gone, and with it the log that undo needs; nothing was changed."
 NO_COMMIT = "what commands do is not committed"
 
 
@@ -83,9 +84,13 @@ class Change(NamedTuple):
 def contents(path: Path) -> bytes | None:
     """The file's bytes; None if there is no file."""
     try:
-        return path.read_bytes()
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO would wait for its writer
     except (FileNotFoundError, NotADirectoryError):
         return None
+    with open(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise ToolError(f"{path} is no plain file.")
+        return file.read()
 
 
 def mode(path: Path) -> int | None:
@@ -100,15 +105,19 @@ class Log:
     line is left out. What was appended has reached the disk. Only who holds the lock may append.
     """
 
-    def __init__(self, folder: Path, root: Path):
+    def __init__(self, folder: Path, root: Path, in_git: bool = False):
         self.folder, self.root, self._file = folder, root, folder / "log.jsonl"
+        self.in_git = in_git
         self._records = Records()
-        self._known = 0  # so many bytes of the file are in _records
+        self._inode = self._known = 0  # so many bytes of the file are in _records
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[int]:
         """Wait until no other process holds the lock. Yields the file it is on."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(mode=0o700, parents=not self.in_git, exist_ok=True)
+        except FileNotFoundError:
+            raise ToolError(GONE.format(self.folder.parent)) from None
         with open(self.folder / "lock", "w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield file.fileno()
@@ -140,6 +149,11 @@ class Log:
 
     def records(self) -> Records:
         """All that was logged, by other processes too."""
+        inode = self._file.stat().st_ino if self._file.exists() else 0
+        if (
+            inode != self._inode
+        ):  # another log by now, as a command may have made anew what it is in
+            self._records, self._known, self._inode = Records(), 0, inode
         with contextlib.suppress(FileNotFoundError), open(self._file, "rb") as file:
             file.seek(self._known)
             whole, end, _ = file.read().rpartition(b"\n")

@@ -55,12 +55,13 @@ def planned(
             if only is None or log.name(change.path) in only:
                 try:
                     changes.append(replayed(kind, change, now, real))
-                except ToolError as why:
+                except (ToolError, OSError) as why:
                     what = str(why)
                     if isinstance(why, Conflict):
                         what = f"{log.name(change.path)} has changes of yours there.\n{why}"
                     if op["kind"] != "command":
-                        raise type(why)(f"Nothing was changed: {what}") from None
+                        kind_of = Conflict if isinstance(why, Conflict) else ToolError
+                        raise kind_of(f"Nothing was changed: {what}") from None
                     refused.append(f"Left as it is: {what}")
         really = tuple(change for change in changes if change.before != change.after)
         done.append(Step(kind, told(op), really))

@@ -14,6 +14,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from amas_code.events import ToolError
+from amas_code.signals import uninterrupted
 
 
 class Shell:
@@ -49,13 +50,15 @@ class Shell:
         """
         seconds = max(1, min(timeout, self._max_timeout))
         began = time.monotonic()
-        process = Process(_argv(command), self._env, self._show)
+        process, left_behind = None, False
         try:
+            with uninterrupted():  # a Ctrl-C between these two would leave it running
+                process = Process(_argv(command), self._env, self._show)
             in_time = process.follow(seconds, until=process.exited)
             if in_time:  # a `>(tee log)` may still be writing its last words
                 process.follow(MOMENT, until=process.gone)
         finally:
-            left_behind = process.end()
+            left_behind = process is not None and process.end()
         ending = f"{process.ending()}, {time.monotonic() - began:.1f} s"
         return _report(
             process.take(),

@@ -10,7 +10,9 @@ changed while a command ran cannot be told apart from what the command did.
 
 import contextlib
 import fcntl
+import hashlib
 import os
+import select
 import stat
 import subprocess
 import tempfile
@@ -19,9 +21,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from amas_code.events import ToolError
 from amas_code.gitstore import OPTIONS, GitError, Repo, environment, names_in, run
-from amas_code.oplog import NO_COMMIT, Cause, Change, Log, Op, Record, told
+from amas_code.oplog import GONE, NO_COMMIT, Cause, Change, Log, Op, Record, told
+from amas_code.signals import uninterrupted
 
+PATIENCE = 60.0  # seconds without a name from git
 LARGEST = 10_000_000  # bytes of a file
 MOST_FILES = 100_000  # not yet in a snapshot
 MOST_BYTES = 500_000_000  # of those and of changed ones together
@@ -56,10 +61,15 @@ class Snapshots:
 
         The op stays an intent while the command runs, so that recover() can end it after a crash.
         """
-        tree = self.take()
-        op = self.log.begin(cause, tree=tree, unseen=[*self.unseen])
-        self.running[op["id"]] = lock = open(self._flag(op), "w")  # noqa: SIM115
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        tree = self.take(begins=True)
+        with uninterrupted():
+            op = self.log.begin(cause, tree=tree, unseen=[*self.unseen])
+            try:
+                self.running[op["id"]] = lock = open(self._flag(op), "w")  # noqa: SIM115
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            except OSError:
+                self.log.add({"id": op["id"], "state": "dropped"})
+                raise
         return op
 
     def is_running(self, op: Record) -> bool:
@@ -73,6 +83,8 @@ class Snapshots:
 
     def end(self, op: Record) -> Effects:
         """Log what differs from when it began. Raises GitError or OSError; then it is dropped."""
+        if op["id"] not in self.log.records():
+            raise ToolError(GONE.format("That"))
         before, others = dict(self.unseen), list[str]()
         outcome: Record = {"state": "dropped"}
         try:
@@ -93,29 +105,30 @@ class Snapshots:
         self._sweep()
         return Effects(told(ended) if files else None, tuple(dict.fromkeys(others)))
 
-    def take(self) -> str:
+    def take(self, begins: bool = False) -> str:
         """A snapshot of the work tree as it is now; the name of its tree."""
         self._prepare()
         try:
-            return self._taken()
+            return self._taken(begins)
         except TooMuch:
             raise
         except GitError:  # such as a blob that the user's git has thrown away since
             (self.folder / "index").unlink(missing_ok=True)
-            return self._taken()
+            return self._taken(begins)
 
     # -- taking one ----------------------------------------------------------------------------
 
     def _prepare(self) -> None:
         """Make our repository. What the user's has committed need not be stored again."""
         (self.folder / "index.lock").unlink(missing_ok=True)  # we hold the lock: a crash left it
-        marker = self.folder / "info/attributes"
-        if marker.exists():
+        marker, link = self.folder / "info/attributes", self.folder / "objects/info/alternates"
+        theirs = os.fsencode(self._theirs[0]) if self._theirs else b""
+        if marker.exists() and link.read_bytes() == theirs:
             return
         how = [f"--object-format={self._theirs[2]}"] if self._theirs else []
         run(("init", "-q", "--bare", "--template=", *how, str(self.folder)), self.log.root)
-        if self._theirs:
-            (self.folder / "objects/info/alternates").write_bytes(os.fsencode(self._theirs[0]))
+        link.write_bytes(theirs)
+        (self.folder / "index").unlink(missing_ok=True)  # what it names may be elsewhere now
         marker.parent.mkdir(exist_ok=True)
         marker.write_text(AS_THEY_ARE)
 
@@ -128,13 +141,14 @@ class Snapshots:
         lines = os.fsdecode(run(("rev-parse", *asked), self.repo.top).stdout).split("\n")
         return (self.repo.top / lines[0]).resolve(), self.repo.top / lines[1], lines[2]
 
-    def _taken(self) -> str:
+    def _taken(self, begins: bool) -> str:
         known = self.folder / "tree"  # of the index as it is
         fresh = not (self.folder / "index").exists()
         dirty = names_in(self._git("diff-files", "-z", "--name-only").stdout)
         unknown = self._unknown()
-        if fresh and self._theirs:  # what is tracked is covered even if it is ignored
-            unknown += names_in(run(("ls-files", "-z"), self.log.root).stdout)
+        if (begins or fresh) and self._theirs:  # what is tracked is covered even if it is ignored
+            args = ("ls-files", "-z", "--cached", "--ignored", "--exclude-standard")
+            unknown += names_in(run(args, self.log.root).stdout)
         gone, present = self._sorted(dirty, unknown)
         if gone or present or fresh or not known.exists():
             known.unlink(missing_ok=True)
@@ -154,12 +168,14 @@ class Snapshots:
             args.append(f"--exclude=/{self.log.name(self.log.folder)}/")
         names = list[str]()
         with self._started(subprocess.DEVNULL, *args) as process:
-            assert process.stdout
-            for name in separated(process.stdout):
-                names.append(name)
-                if len(names) > MOST_FILES:
-                    process.kill()
-                    raise TooMuch(f"more than {MOST_FILES:,} files")
+            try:
+                for name in separated(process):
+                    names.append(name)
+                    if len(names) > MOST_FILES:
+                        raise TooMuch(f"more than {MOST_FILES:,} files")
+            except BaseException:
+                process.kill()
+                raise
         if process.returncode:
             raise GitError("git could not list the files")
         return names
@@ -205,9 +221,10 @@ class Snapshots:
             else:
                 rows.append((name, [old, *blobs]))
         landed, unseen = self._landed_since(op), {*op["unseen"], *self.unseen}
+        began = self._began(op)
         left = {facts[1] for _, facts in rows if not facts[2].strip("0")}  # to be found elsewhere
         for name, facts in rows:
-            if facts[0] == "000000" and facts[2] not in left and self._is_old(name, op["time"]):
+            if facts[0] == "000000" and facts[2] not in left and self._changed(name) < began:
                 unseen.add(name)
         others += [f"{name} ({UNSEEN})" for name, _ in rows if name in unseen]
         rows = [row for row in rows if row[0] not in landed | unseen]
@@ -221,11 +238,17 @@ class Snapshots:
             bits = (0o777 if old == "100755" else 0o666) & ~mask
             yield Change(self.log.root / name, next(data), next(data), bits)
 
-    def _is_old(self, name: str, began: float) -> bool:
-        """Whether a file that looks new was there before the command, but ignored, or hidden."""
+    def _began(self, op: Record) -> float:
+        """When the command did, by the clock that stamps files."""
         with contextlib.suppress(OSError):
-            return os.lstat(self.log.root / name).st_ctime < began - 1
-        return False
+            return self._flag(op).stat().st_ctime
+        return float("inf")
+
+    def _changed(self, name: str) -> float:
+        """When a file changed last; one that looks new, but did before the command, was hidden."""
+        with contextlib.suppress(OSError):
+            return os.lstat(self.log.root / name).st_ctime
+        return 0.0
 
     def _gone(self, blobs: list[str]) -> set[str]:
         """Those of the blobs that the user's git has thrown away."""
@@ -241,7 +264,7 @@ class Snapshots:
             with self._started(wanted, "cat-file", "--batch") as process:
                 assert process.stdout
                 for blob in blobs:
-                    yield read_blob(process.stdout) if blob.strip("0") else None
+                    yield read_blob(process.stdout, blob) if blob.strip("0") else None
 
     def _landed_since(self, op: Record) -> set[str]:
         """The files that an edit changed while the command ran: those are no effect of it."""
@@ -289,17 +312,25 @@ def unfit(path: str, info: os.stat_result) -> str:
     )
 
 
-def separated(stream: IO[bytes]) -> Iterator[str]:
-    """The names in a stream that a NUL ends."""
-    rest = b""
-    while data := stream.read(65536):
+def separated(process: subprocess.Popen[bytes]) -> Iterator[str]:
+    """The names that a process prints, with a NUL behind each. Raises GitError if it hangs."""
+    assert process.stdout
+    rest, stream = b"", process.stdout.fileno()
+    while True:
+        if not select.select([stream], [], [], PATIENCE)[0]:
+            raise GitError("git hangs")
+        if not (data := os.read(stream, 65536)):
+            return
         *names, rest = (rest + data).split(b"\0")
         yield from map(os.fsdecode, names)
 
 
-def read_blob(stream: IO[bytes]) -> bytes:
-    """The next object that a `cat-file --batch` prints."""
-    size = int(stream.readline().split()[2])
-    data = stream.read(size)
+def read_blob(stream: IO[bytes], name: str) -> bytes:
+    """The next object that a `cat-file --batch` prints. Raises GitError if it is not that one."""
+    facts = stream.readline().split()
+    data = stream.read(int(facts[2])) if len(facts) == 3 else b""
     stream.read(1)
+    algorithm = "sha256" if len(name) == 64 else "sha1"
+    if hashlib.new(algorithm, b"blob %d\0" % len(data) + data).hexdigest() != name:
+        raise GitError("what git gave back is not what was stored")
     return data

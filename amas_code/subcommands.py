@@ -79,6 +79,12 @@ def checkpoint(what: str, id: str | None, yes: bool) -> None:
         raise click.UsageError("It is `list`, or `restore` with an ID or a name.")
 
 
+WITHOUT_A_WORD = (
+    "Nothing was brought back: commands ran, and some of these changes may be your own. --yes does "
+    "it all the same; /undo in a chat lets you pick files."
+)
+
+
 def bring_back(kept: Checkpoints, plan: Plan, sure: bool, nothing: str) -> None:
     """Name what is about to be undone or done again; do it if the user agrees, or nobody is there.
 
@@ -96,7 +102,7 @@ def bring_back(kept: Checkpoints, plan: Plan, sure: bool, nothing: str) -> None:
     if not sure and sys.stdin.isatty():
         sure = click.confirm("Go ahead?", default=not plan.of_commands(), err=True)
     elif not sure and plan.of_commands():
-        raise CannotStart("Commands ran, and others may have changed these files too: --yes", 4)
+        raise CannotStart(WITHOUT_A_WORD, 4)
     else:
         sure = True
     done = kept.carry_out(plan) if sure else []

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from amas_code.checkpoint import Checkpoints
 from amas_code.commands import told
 from amas_code.door import covered
 from amas_code.events import Action, ToolError
+from amas_code.gitstore import GitError
 from amas_code.permissions import harmless
 from amas_code.snapshots import Effects
 from tests.test_checkpoint import BASE, EDITED, change, git, head, home, land, status
@@ -364,6 +366,117 @@ def test_a_command_of_which_nothing_can_come_back_does_not_block_what_was_before
     assert (repo / "b.txt").read_text() == "b\n"
 
 
+def test_a_file_that_was_hidden_a_moment_ago_is_none_of_the_commands(repo):
+    (repo / "k.ign").write_text("made just now\n")
+    checkpoints = Checkpoints(repo)
+    begun = checkpoints.before_command("x")
+    while (repo / "k.ign").stat().st_ctime == checkpoints._snapshots._began(begun):
+        begun = checkpoints.before_command("x")  # in the same tick of the clock
+    (repo / ".gitignore").unlink()
+    assert paths(checkpoints.after_command(begun)) == [".gitignore"]
+
+
+def test_a_tracked_file_that_is_ignored_stays_covered_after_it_was_gone(repo):
+    (repo / "kept.ign").write_text("tracked\n")
+    git(repo, "add", "-f", "kept.ign")
+    checkpoints = Checkpoints(repo)
+    sh(checkpoints, "rm kept.ign")
+    sh(checkpoints, "git checkout -q -- kept.ign")
+    assert paths(sh(checkpoints, "echo x > kept.ign")) == ["kept.ign"]
+
+
+def test_bytes_that_git_gives_back_wrongly_are_never_written(repo):
+    commit = git(repo, "rev-parse", "HEAD:a.txt").strip()
+    checkpoints = Checkpoints(repo)
+    begun = checkpoints.before_command("x")
+    blob = repo / ".git/objects" / commit[:2] / commit[2:]
+    evil = zlib.compress(b"blob 5\0EVIL\n")
+    blob.chmod(0o644)
+    blob.write_bytes(evil)
+    (repo / "a.txt").write_text("changed\n")
+    with pytest.raises(GitError, match="not what was stored"):
+        checkpoints.after_command(begun)
+    assert checkpoints.undo() == []
+
+
+@pytest.mark.parametrize("again", ["", "; git init -q"])
+def test_a_command_that_removes_the_repository_costs_the_undo_alone(repo, again):
+    said: list[str] = []
+    checkpoints = Checkpoints(repo)
+    land(checkpoints, "a.txt", EDITED)
+    land(checkpoints, "b.txt", "agent\n")
+
+    def run(action: Action) -> str:
+        subprocess.run(action.args["command"], shell=True, cwd=repo, check=True)
+        return "(exit status 0)"
+
+    do = covered(run, checkpoints, said.append)
+    do(Action("1", 1, "run", "x", {"command": f"rm -rf .git{again}"}))
+    assert "is gone, and with it the log that undo needs" in said[0]
+    assert do(Action("2", 1, "run", "x", {"command": "touch x"})) == "(exit status 0)" or again
+    assert (repo / ".git").exists() == bool(again)  # none of ours is made in its place
+    if again:
+        land(checkpoints, "a.txt", "more\n")
+        checkpoints.undo()
+        assert (repo / "a.txt").read_text() == EDITED
+    else:
+        with pytest.raises(ToolError, match="is gone"):
+            land(checkpoints, "a.txt", "more\n")
+
+
+def test_a_pipe_in_the_place_of_a_file_holds_nothing_up(repo):
+    checkpoints = Checkpoints(repo)
+    sh(checkpoints, "rm a.txt; mkfifo a.txt; echo x > b.txt")
+    plan = checkpoints.undoing()
+    assert plan.refused == (f"Left as it is: {repo}/a.txt is no plain file.",)
+    checkpoints.carry_out(plan)
+    assert (repo / "b.txt").read_text() == "b\n"
+
+
+def test_a_git_that_hangs_costs_the_undo_and_not_the_command(repo, monkeypatch):
+    monkeypatch.setattr(snapshots, "PATIENCE", 0.3)
+    (repo / ".gitignore").unlink()
+    os.mkfifo(repo / ".gitignore")
+    said: list[str] = []
+    do = covered(lambda action: "(exit status 0)", Checkpoints(repo), said.append)
+    assert do(Action("1", 1, "run", "x", {"command": "make"})) == "(exit status 0)"
+    assert said == ["/undo will not cover what commands do here: git hangs."]
+
+
+def test_a_loop_of_links_in_the_place_of_a_folder_is_left(repo):
+    (repo / "d").mkdir()
+    (repo / "d/f").write_text("f\n")
+    checkpoints = Checkpoints(repo)
+    sh(checkpoints, "rm -r d; ln -s d d; echo x > b.txt")
+    plan = checkpoints.undoing()
+    assert len(plan.refused) == 1 and "d/f" in plan.refused[0]
+    checkpoints.carry_out(plan)
+    assert (repo / "b.txt").read_text() == "b\n"
+
+
+def test_a_project_that_was_moved_is_covered_at_its_new_place(repo, tmp_path):
+    sh(Checkpoints(repo), "echo x > b.txt")
+    repo.rename(tmp_path / "moved")
+    checkpoints = Checkpoints(tmp_path / "moved")
+    done = sh(checkpoints, "rm a.txt")
+    assert paths(done) == ["a.txt"] and done.others == ()
+    checkpoints.undo()
+    assert (tmp_path / "moved/a.txt").read_text() == BASE
+
+
+def test_an_undo_that_ends_halfway_says_what_was_done(repo):
+    checkpoints = Checkpoints(repo)
+    (repo / "d").mkdir()
+    (repo / "d/f").write_text("f\n")
+    land(checkpoints, "d/f", None, "delete d/f")
+    (repo / "d").rmdir()
+    (repo / "d").write_text("in the way\n")
+    land(checkpoints, "a.txt", EDITED, "edit a.txt")
+    with pytest.raises(ToolError, match="none of these was.*Done before: undo: edit a.txt"):
+        checkpoints.undo(2)
+    assert (repo / "a.txt").read_text() == BASE and (repo / "d").read_text() == "in the way\n"
+
+
 def test_without_git_the_command_runs_and_it_is_told(repo, monkeypatch, tmp_path):
     said: list[str] = []
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -400,7 +513,7 @@ def test_a_command_cut_short_by_a_crash_can_be_undone(repo):
     assert done.returncode == -signal.SIGKILL
     checkpoints = Checkpoints(repo)
     assert checkpoints.recover() == [
-        "A crash cut short what ran make; /undo shows the 1 file it changed."
+        "A crash cut short what ran make. Since then 1 file changed, some perhaps by you: /undo."
     ]
     assert checkpoints.recover() == []
     checkpoints.undo()
