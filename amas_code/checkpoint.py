@@ -112,8 +112,8 @@ class Checkpoints:
                 try:
                     done.append(self._landing.carry_out(cause, changes))
                 except ToolError as why:
-                    before = "; ".join(each.why for each in done)
-                    raise ToolError(f"{why}" + (f" Done before: {before}" if done else "")) from why
+                    before = "".join(f"Done: {each.why}. Then it ended: " for each in done[-1:])
+                    raise ToolError(f"{before}{why}") from why
             return done
 
     def save(self, name: str) -> Op:

@@ -29,7 +29,7 @@ class Landing:
                     change.put(each)
         except (OSError, ToolError) as error:
             self.drop(op, changes)
-            raise ToolError(f"A file cannot be written, so none of these was: {error}") from error
+            raise ToolError(f"Nothing was changed, a file cannot be written: {error}") from error
         return self.settle(op, changes)
 
     def settle(self, op: Record, changes: Sequence[Change]) -> Op:

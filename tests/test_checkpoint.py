@@ -418,7 +418,7 @@ def test_a_file_changed_since_it_was_read_is_not_written(repo):
 def test_if_one_file_cannot_be_written_none_is(repo):
     checkpoints = Checkpoints(repo)
     edits = [edit(repo / "b.txt", None), edit(repo / "a.txt/below", "no\n")]
-    with pytest.raises(ToolError, match="none of these"):
+    with pytest.raises(ToolError, match="Nothing was changed"):
         checkpoints.land(edits, "two")
     assert (repo / "b.txt").read_text() == "b\n" and status(repo) == ""
     assert checkpoints.list() == [] and checkpoints.recover() == []

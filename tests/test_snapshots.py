@@ -472,7 +472,7 @@ def test_an_undo_that_ends_halfway_says_what_was_done(repo):
     (repo / "d").rmdir()
     (repo / "d").write_text("in the way\n")
     land(checkpoints, "a.txt", EDITED, "edit a.txt")
-    with pytest.raises(ToolError, match="none of these was.*Done before: undo: edit a.txt"):
+    with pytest.raises(ToolError, match="Done: undo: edit a.txt. Then it ended: Nothing was"):
         checkpoints.undo(2)
     assert (repo / "a.txt").read_text() == BASE and (repo / "d").read_text() == "in the way\n"
 
