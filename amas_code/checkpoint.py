@@ -145,7 +145,9 @@ class Checkpoints:
             return []
         with self._alone():
             cut_short = [op for op in self._log.records().values() if op["state"] == "intent"]
-            return [said for op in cut_short if (said := self._recovered(op))]
+            done = [said for op in cut_short if (said := self._recovered(op))]
+            self._snapshots.tidy()
+            return done
 
     def _recovered(self, op: Record) -> str:
         if op["kind"] != "command":

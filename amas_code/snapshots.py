@@ -81,6 +81,13 @@ class Snapshots:
                 return True
         return False
 
+    def tidy(self) -> None:
+        """Remove the flags of commands that have ended, which a crash may leave."""
+        for flag in self.log.folder.glob("running-*"):
+            op = self.log.records().get(flag.name.partition("-")[2])
+            if op is None or op["state"] != "intent":
+                flag.unlink()
+
     def end(self, op: Record) -> Effects:
         """Log what differs from when it began. Raises GitError or OSError; then it is dropped."""
         if op["id"] not in self.log.records():

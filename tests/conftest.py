@@ -18,6 +18,7 @@ SLOW = (
     "compaction",
     "oneshot",
     "survival",
+    "redaction",
     "faults",
 )
 AMAS = [sys.executable, "-m", "amas_code"]
