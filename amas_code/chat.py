@@ -86,6 +86,10 @@ class Chat:
             return stopped.code, str(stopped)
         except KeyboardInterrupt:
             return 130, "Stopped."
+        except FileNotFoundError as error:
+            if error.filename:
+                raise
+            return 1, "The working directory is gone; leave, and start in another."
         return (4, "") if self.refused else (0, "")
 
     def last_words(self) -> str:

@@ -55,6 +55,10 @@ class Kept(FileHistory):
         super().__init__(path)
         self.redact = redact
 
+    def load_history_strings(self) -> Iterable[str]:
+        with contextlib.suppress(OSError):  # such as a file that is another user's
+            yield from super().load_history_strings()
+
     def store_string(self, string: str) -> None:
         with contextlib.suppress(OSError):
             super().store_string(self.redact(string))

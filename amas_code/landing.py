@@ -22,20 +22,32 @@ class Landing:
             if contents(change.path) != change.before:
                 name = self.log.name(change.path)
                 raise ToolError(f"{name} changed on disk since it was read; read it again.")
-        op = self.log.begin(cause, changes)
+        try:
+            op = self.log.begin(cause, changes)
+        except OSError as error:
+            why = f"the log for /undo cannot be written ({error.strerror})"
+            raise ToolError(f"Nothing was changed: {why}.") from error
         try:
             with synced(changes) as each:
                 for change in changes:
                     change.put(each)
         except (OSError, ToolError) as error:
             self.drop(op, changes)
-            raise ToolError(f"Nothing was changed, a file cannot be written: {error}") from error
+            names = ", ".join(self.log.name(change.path) for change in changes)
+            said = error.strerror if isinstance(error, OSError) else error
+            raise ToolError(f"Nothing was changed: {names}: {said}.") from error
         return self.settle(op, changes)
 
     def settle(self, op: Record, changes: Sequence[Change]) -> Op:
         commit, private = self.committed(op, changes) if changes else (None, None)
         outcome = {"id": op["id"], "state": "done", "commit": commit, "private": private}
-        return told(self.log.add(outcome))
+        try:
+            return told(self.log.add(outcome))
+        except OSError as error:  # recover() will finish it
+            why = f"the log for /undo cannot be written ({error.strerror})"
+            raise ToolError(
+                f"The change was made, but {why}; make room before you go on."
+            ) from error
 
     def drop(self, op: Record, changes: Sequence[Change]) -> None:
         for change in changes:

@@ -103,7 +103,13 @@ def diff(edit: Edit, most: int) -> list[Any]:
     head = styled(f"{verb} {visible(shown(edit.path), '')}{note}", "bold")
     hidden = len(lines) - most
     fold = [styled(f"       … {hidden} more lines", "dim")] if hidden > 0 else []
-    return [head, *(diff_row(line) for line in lines[:most]), *fold]
+    return [head, *(diff_row(shortened(line, 40 * most)) for line in lines[:most]), *fold]
+
+
+def shortened(line: Row, most: int) -> Row:
+    """A line that is no longer than so many characters: one may hold a whole program."""
+    more = len(line.text) - most
+    return line._replace(text=f"{line.text[:most]} … {more} more characters") if more > 0 else line
 
 
 def diff_row(line: Row) -> Any:

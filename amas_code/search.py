@@ -89,7 +89,9 @@ def searched(root: Path, files: list[str], pattern: str, path: Path, include: st
     chosen = [
         name
         for name in inside
-        if (names is None or names.fullmatch(name)) and stays(base / name, base)
+        if (names is None or names.fullmatch(name))
+        and (base / name).is_file()
+        and stays(base / name, base)
     ]
     program = shutil.which("rg")
     lines = ripgrep(program, base, chosen, pattern) if program else None

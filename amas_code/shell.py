@@ -58,7 +58,8 @@ class Shell:
             if in_time:  # a `>(tee log)` may still be writing its last words
                 process.follow(MOMENT, until=process.gone)
         finally:
-            left_behind = process is not None and process.end()
+            with uninterrupted():  # nor may a second one, or a terminal that is gone
+                left_behind = process is not None and process.end()
         ending = f"{process.ending()}, {time.monotonic() - began:.1f} s"
         return _report(
             process.take(),

@@ -71,6 +71,7 @@ def terminate_cleanly() -> None:
     """Make SIGTERM and SIGHUP unwind as Ctrl-C does: commands end, the screen is put back."""
 
     def leave(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # no pulse may raise in the midst of leaving
         raise SystemExit(128 + number)
 
     signal.signal(signal.SIGTERM, leave)

@@ -78,7 +78,9 @@ class View:
             case events.Usage():
                 self.usage.append(event)
             case events.Notice(text):
+                streamed = self.streamed
                 self.finish()
+                self.streamed = streamed  # the message that it interrupts is not shown again
                 self.put("notice", styled(visible(text), "dim"))
         self.draw()
 

@@ -3,6 +3,7 @@
 import difflib
 import hashlib
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +11,8 @@ from typing import NamedTuple
 from amas_code.events import Edit, ToolError
 from amas_code.mentions import project_files
 from amas_code.shell import Shell
+
+LARGEST = 50_000_000  # bytes of a file that is read as a whole
 
 
 class Seen(NamedTuple):
@@ -71,7 +74,7 @@ class Workspace:
     def content(self, path: Path) -> bytes:
         """The bytes of a file, or a clear word on why not."""
         try:
-            return path.read_bytes()
+            return plain(path)
         except FileNotFoundError:
             near = difflib.get_close_matches(os.path.relpath(path, self.root), self.files(), 3, 0.5)
             hint = (
@@ -92,11 +95,22 @@ class Workspace:
         if path.is_dir():
             raise ToolError(f"{shown(path)} is a directory.")
         try:
-            return path.read_bytes()
+            return plain(path)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise ToolError(f"{shown(path)} cannot be read: {error.strerror}.") from None
+
+
+def plain(path: Path) -> bytes:
+    """The bytes of a plain file: a pipe would be waited for, a huge file take all the memory."""
+    info = path.stat()
+    if not stat.S_ISREG(info.st_mode) and not stat.S_ISDIR(info.st_mode):
+        raise ToolError(f"{shown(path)} is a pipe or a device, no file to read or edit.")
+    if info.st_size > LARGEST:
+        size = f"{info.st_size // 1_000_000} MB"
+        raise ToolError(f"{shown(path)} is too large ({size}); look for what matters in it.")
+    return path.read_bytes()
 
 
 def digest(data: bytes) -> bytes:

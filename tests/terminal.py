@@ -80,13 +80,15 @@ class Terminal:
 
     def shown(self) -> str:
         """The rows on the screen now."""
-        return "\n".join(line.rstrip() for line in self.screen.display).rstrip()
+        buffer, columns = self.screen.buffer, range(self.screen.columns)
+        rows = (buffer[y] for y in range(self.screen.lines))  # pyte's own `display` is slow
+        return "\n".join("".join([row[x].data for x in columns]).rstrip() for row in rows).rstrip()
 
     def all(self) -> str:
         """The scrollback and the screen."""
+        columns = range(self.screen.columns)
         gone = [
-            "".join(line[x].data for x in range(self.screen.columns)).rstrip()
-            for line in self.screen.history.top
+            "".join([line[x].data for x in columns]).rstrip() for line in self.screen.history.top
         ]
         return "\n".join([*gone, self.shown()])
 

@@ -210,6 +210,11 @@ PROVIDER = [
     Fault("garbage", [stream("{", "no")] * 2, NONE, back=True),
     Fault("an error as the answer", [NO_CREDIT], "test-model: no credit left", back=True),
     Fault("no UTF-8", [LATIN], "gr\ufffd"),
+    Fault(
+        "too long",
+        [truncated("half an answer")],
+        r"half an answer\n\nThe answer was cut [^·]*on\.\n\n[\d.]+k tok",
+    ),
     Fault("a wrong type", [stream(chunk('{"content": 5}'))], r"trouble at the provider.*again"),
 ]
 
@@ -328,7 +333,7 @@ def fill(project: Path) -> None:
 
 LARGE = "a line of text\n" * 10_000
 FULL, FIXED, DENIED = "No space left on device", "Read-only file system", "Permission denied"
-STAYED = "Error: Nothing was changed"
+STAYED = "Nothing was changed: (full|fixed|closed).*: [A-Z]"
 RUN = "echo > made"
 
 UNWRITABLE = [
@@ -341,7 +346,9 @@ UNWRITABLE = [
     Fault("in closed", edit("closed/old"), STAYED, DENIED, nothing, files={"closed/old": "old\n"}),
     Fault("secret", edit("secret"), "secret cannot be read: Permission denied", DENIED),
     Fault("over a secret", new("secret"), "secret exists", "exists"),
-    Fault("no room for the log", edit("open", "x"), "Error", FULL, fill, files={"open": "old\n"}),
+    Fault(
+        "no room for the log", edit("open", "x"), "the log for", FULL, fill, files={"open": "old\n"}
+    ),
     Fault(
         "no room to remember",
         [call("shell_command", command=RUN)],
@@ -429,6 +436,8 @@ MINE, GONE, AIM = {"changed": "old and mine\n"}, {"gone": None}, {"aim": "old\n"
 MADE, OUTSIDE = {"made": "old and mine\n"}, {"../outside": None}
 LATE, LINK = "Error.*(changed|exists|gone|no file)", "is a link or behind one"
 
+ONE_LINE = "x" * 50_000 + "\n"
+
 MEANWHILE = [
     Fault("changed", edit("changed"), LATE, LATE, mine("changed"), False, " M changed\n", MINE),
     Fault("deleted", edit("gone"), LATE, LATE, gone("gone"), False, " D gone\n", GONE),
@@ -440,6 +449,11 @@ MEANWHILE = [
     Fault("over a folder", new("some"), "Error: some", "some"),
     Fault("a file for a folder", new("calc.py/x"), "Error", "File exists|irectory", nothing),
     Fault("mistyped", edit("chnged"), "Did you mean changed", "no file chnged. Did you mean"),
+    Fault("a pipe", edit("pipe"), "pipe is a pipe", "is a pipe"),
+    Fault("a huge file", edit("huge"), r"huge is too large \(600 MB\)", "too large"),
+    Fault(
+        "one line", new("one", ONE_LINE), r"… 49040\s+more", "", nothing, files={"one": ONE_LINE}
+    ),
     Fault("a circle", edit("circle"), "circle cannot be read", "symbolic links"),
 ]
 
@@ -449,6 +463,10 @@ def test_a_file_that_changes_while_the_question_is_open_is_left_as_it_is_then(
 ) -> None:
     (project / "some").mkdir()
     (project / "circle").symlink_to("circle")
+    os.mkfifo(project / "pipe")
+    (project / ".git/info/exclude").write_text("huge\n")
+    with open(project / "huge", "wb") as file:
+        file.truncate(600_000_000)
     lay(project, "changed", "gone", "linked", "folder", "some/file")
     with world(terminal, project) as chat:
         chat.survive(MEANWHILE)
@@ -770,6 +788,42 @@ def test_a_clock_that_went_back_changes_only_which_session_is_the_last(
     tell(chat, "/history", "from 0")
     tell(chat, "/resume 2025", "Resumed 20250101-000000-bbbb: from 0")
     tell(chat, "/clear", "A new conversation.")
+    chat.send(CTRL_D)
+    assert chat.ended() == 0
+    calm(chat)
+
+
+@pytest.mark.parametrize(
+    "data, mode",
+    [(bytes(range(256)) * 9, 0o600), (b"+old\n", 0), (None, 0)],
+    ids=["bytes", "closed", "a directory"],
+)
+def test_a_history_that_cannot_be_read_is_no_history(
+    home: Path, project: Path, env: dict, data: bytes | None, mode: int
+) -> None:
+    modest = MODEST if os.geteuid() == 0 and shutil.which("setpriv") else []
+    put(home / ".local/state/amas/history", data, mode)
+    start = [*modest, *AMAS, "-m", "openai/x"]
+    with Terminal(start, project, env | {"OPENAI_API_KEY": "k"}) as chat:
+        tell(chat, "/mode plan", "Nothing is changed or run.")
+        chat.send("\x1b[A")
+        chat.wait("› /mode plan\n")
+        chat.send(CTRL_U + CTRL_D)
+        assert chat.ended() == 0
+        calm(chat)
+
+
+def test_a_working_directory_that_goes_away_costs_the_turn_and_not_the_chat(
+    terminal: Callable, project: Path
+) -> None:
+    (project / "sub").mkdir()
+    chat = terminal("-C", "sub", "-m", "openai/x", OPENAI_API_KEY="k")
+    ready(chat)
+    (project / "sub").rmdir()
+    tell(chat, "go on", "The working directory is gone")
+    assert prompt(chat) == "go on"
+    chat.send(CTRL_U)
+    tell(chat, "/undo", "There is nothing to bring back.")
     chat.send(CTRL_D)
     assert chat.ended() == 0
     calm(chat)
