@@ -53,7 +53,7 @@ def build(
     chat.journal = session.Journal(session.place(root, places.state), emit)
     chat.checkpoints = Checkpoints(root, chat.journal.id, settings.checkpoint_on_edit, places.state)
     chat.guard = guard = Guard(settings, emit)
-    summarize = complete or Model(settings, keyring, quietly).complete
+    summarize = complete or Model(settings, keyring, quietly, model.library).complete
     chat.compaction = Compaction(complete or model.complete, summarize, chat.window, emit)
 
     handlers = tools.handlers(work)

@@ -139,7 +139,7 @@ class Chat:
         return f"{action.name} needs the user's consent and nobody is there to ask{hint}"
 
     def window(self) -> int:
-        return catalog.window(self.model.loaded(), self.settings)
+        return catalog.window(self.model.library.there(), self.settings)
 
     def status(self) -> str:
         """The bottom line: model, mode, context used, cost, branch."""

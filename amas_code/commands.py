@@ -57,7 +57,7 @@ def model(chat: Chat, rest: str) -> str:
         chat.settings.model = rest
         missing = "" if chat.keyring.serves(rest) else " There is no key for it: `amas config`."
         return f"Model: {rest}.{missing}"
-    names = catalog.at_hand(chat.model.library(), chat.keyring)
+    names = catalog.at_hand(chat.model.library.get(), chat.keyring)
     rows = [f"{'●' if name == chat.settings.model else ' '} {name}" for name in names]
     return "\n".join([f"Model: {chat.settings.model}. /model NAME changes it.", *rows])
 

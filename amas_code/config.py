@@ -38,6 +38,7 @@ class Settings:
     request_timeout: float = 120.0
     checkpoint_on_edit: bool = True
     stream: bool = True
+    slim_import: bool = True
     bell_after: float = 20.0
     api_base: str = ""
     api_key: str = field(default="", repr=False)

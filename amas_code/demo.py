@@ -118,7 +118,7 @@ def run(build: Callable) -> int:
         )
         settings, keyring = Settings(model="scripted model"), Keyring(root / "none", {})
         complete = scripted(front.show, 0.03 if front.keyboard else 0.0)
-        places = Places(root / ".amas", root / ".amas")
+        places = Places(*[root / ".amas"] * 3)
         chat = build(settings, keyring, root, places, front, complete)
         say(front, f"› {TASK}", "bold")
         code = front.run(chat, TASK)

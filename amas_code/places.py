@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 
 class Places(NamedTuple):
-    """Where our own files lie: what the user wrote, and what we keep."""
+    """Where our own files lie: what the user wrote, what we keep, and what can be made again."""
 
     config: Path
     state: Path
+    cache: Path
 
 
 def ours(env: Mapping[str, str] = os.environ) -> Places:
@@ -18,6 +19,7 @@ def ours(env: Mapping[str, str] = os.environ) -> Places:
     return Places(
         absolute(env.get("XDG_CONFIG_HOME"), home / ".config") / "amas",
         absolute(env.get("XDG_STATE_HOME"), home / ".local/state") / "amas",
+        absolute(env.get("XDG_CACHE_HOME"), home / ".cache") / "amas",
     )
 
 

@@ -1,8 +1,6 @@
-"""Asks the model, whichever it is. The only file that knows litellm."""
+"""Asks the model, whichever it is. With library.py the only file that knows litellm."""
 
 import copy
-import os
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +10,7 @@ from amas_code.catalog import LOCAL, usage
 from amas_code.config import Settings
 from amas_code.events import ContextExceeded, Cut, Notice, Stopped
 from amas_code.keys import Keyring, provider_name
+from amas_code.library import Library
 from amas_code.redaction import Redactor
 from amas_code.trouble import explain
 
@@ -21,30 +20,16 @@ TRIES = 5  # requests for one answer, before the next model or the user is turne
 class Model:
     """The models of the settings, asked one after the other until one answers."""
 
-    def __init__(self, settings: Settings, keyring: Keyring, emit: Callable):
+    def __init__(
+        self, settings: Settings, keyring: Keyring, emit: Callable, library: Library | None = None
+    ):
+        """library: another model's, to be shared"""
         self.settings, self.keyring, self.emit = settings, keyring, emit
+        self.library = library or Library(settings.slim_import, emit)
         self.redact = Redactor(
             lambda: [*keyring.by_name.values(), keyring.given.get("api_key", ("", ""))[0]]
         )
-        self.loader = threading.Thread(target=load, daemon=True)
         self.backoff = 1.0  # seconds before the second request; doubled before each further one
-
-    def preload(self) -> None:
-        """Begin to import the library beside other work; it takes seconds."""
-        if self.loader.ident is None:
-            self.loader.start()
-
-    def library(self) -> Any:
-        """litellm, imported by the loader thread, so that a Ctrl-C cannot leave it half there."""
-        self.preload()
-        self.loader.join()
-        import litellm
-
-        return litellm
-
-    def loaded(self) -> Any:
-        """litellm if it is there already, else None."""
-        return None if self.loader.ident is None or self.loader.is_alive() else self.library()
 
     def complete(self, messages: list[dict], tools: list[dict]) -> dict:
         """The model's next message, its text and thoughts emitted as they come.
@@ -70,7 +55,7 @@ class Model:
             try:
                 return self.ask(name, messages, tools)
             except Exception as error:
-                trouble = explain(self.library(), name, error, self.redact)
+                trouble = explain(self.library.get(), name, error, self.redact)
             if trouble.too_long:
                 raise ContextExceeded(trouble.text)
             broken += trouble.once or bool(self.answer.size)
@@ -85,8 +70,18 @@ class Model:
         return self.insist(others, messages, tools)
 
     def ask(self, name: str, messages: list[dict], tools: list[dict]) -> dict:
+        """One request; a second one where litellm's slim import may be to blame for an error."""
+        try:
+            return self.ask_once(name, messages, tools)
+        except Exception as error:
+            if not self.library.plainly(error):
+                raise
+        return self.ask_once(name, messages, tools)
+
+    def ask_once(self, name: str, messages: list[dict], tools: list[dict]) -> dict:
         """One request. The stream is closed whatever happens, so that nothing goes on costing."""
-        started, library, answer, stream = time.monotonic(), self.library(), self.answer, None
+        library, answer, stream = self.library.get(), self.answer, None
+        started = time.monotonic()
         if provider_name(name) == "gemini":  # where litellm forgets the timeout it is given
             library.module_level_client.client.timeout = self.settings.request_timeout
         try:
@@ -117,20 +112,6 @@ class Model:
         if provider_name(name) in LOCAL:
             request["num_ctx"] = self.settings.ollama_context
         return request
-
-
-def load() -> None:
-    """Import litellm quietly, and without what grows with the conversation."""
-    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it downloads a price list
-    # else openai's SDK walks through all messages again for each request
-    os.environ["EXPERIMENTAL_OPENAI_BASE_LLM_HTTP_HANDLER"] = "True"
-    import logging
-
-    logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
-    import litellm
-
-    litellm.suppress_debug_info = True
-    litellm.disable_streaming_logging = True  # else a thread copies all messages after each answer
 
 
 def full_name(name: str) -> str:

@@ -155,7 +155,7 @@ def input_line(chat: Chat) -> Any:
         commands={name: command.about for name, command in commands.COMMANDS.items()},
         files=chat.work.files,
         status=chat.status,
-        typed=chat.model.preload,
+        typed=chat.model.library.typing,
         next_mode=chat.next_mode,
         redact=chat.model.redact,
     )
@@ -220,7 +220,7 @@ def carry_on(chat: Any, front: Any, task: str | None, options: dict) -> int:
             chat.choose = partial(choose, front)
         tell(*chat.checkpoints.recover(), *resumed(chat, options, task is not None))
         if task is not None:
-            chat.model.preload()
+            chat.model.library.begin()
             return front.run(chat, task)
         tell(f"Amas {__version__} · {chat.settings.model} · /help", "")
         return front.converse(chat, input_line(chat))

@@ -153,7 +153,7 @@ def failure(name: str, variable: str, key: str) -> str:
     try:
         model.ask(name, [{"role": "user", "content": "Say hello."}], [])
     except Exception as error:  # the library raises all kinds
-        return explain(model.library(), name, error, model.redact).text
+        return explain(model.library.get(), name, error, model.redact).text
     return ""
 
 

@@ -123,7 +123,7 @@ def desk() -> Iterator[tuple[Path, dict[str, str]]]:
 
 def environment(home: Path) -> dict[str, str]:
     """Bytecode may be written; litellm looks for no price list on the net, alone or not."""
-    names = ("PATH", "PYTHONPATH", "LANG", "LC_ALL")
+    names = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "XDG_CACHE_HOME")
     kept = {name: os.environ[name] for name in names if name in os.environ}
     offline = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "GIT_CONFIG_NOSYSTEM": "1"}
     return kept | offline | {"HOME": str(home)}
@@ -221,23 +221,27 @@ class Clocked(Model):
         super().__init__(*args)
         self.moments: list[float] = []
 
-    def library(self) -> Any:
-        return Library(super().library(), self.moments)
+        self.library = Clock(self.library, self.moments)  # type: ignore[assignment]
 
 
-class Library:
+class Clock:
+    """Stands before the library, litellm and its streams, and notes when they are used."""
+
     def __init__(self, inner: Any, moments: list[float]):
         self.inner, self.moments = inner, moments
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
+    def get(self) -> "Clock":
+        return Clock(self.inner.get(), self.moments)
+
     def completion(self, **request: Any) -> "Stream":
         self.moments.append(time.monotonic())
         return Stream(self.inner.completion(**request), self.moments)
 
 
-class Stream(Library):
+class Stream(Clock):
     def __iter__(self) -> Iterator:
         yield from self.inner
         self.moments.append(time.monotonic())

@@ -15,7 +15,7 @@ from amas_code.providers import Model
 def chat(project: Path, home: Path) -> Chat:
     settings, keyring = Settings(), Keyring(home / "none", {})
     model = Model(settings, keyring, lambda event: None)
-    return Chat(settings, keyring, project, Places(home, home), "", model)
+    return Chat(settings, keyring, project, Places(home, home, home), "", model)
 
 
 @pytest.mark.parametrize(

@@ -383,7 +383,10 @@ def test_no_credit_left_is_not_tried_again() -> None:
     """By its status alone it looks like too many requests."""
     import openai
 
-    library, response = Talk("").model.library(), httpx.Response(429, request=httpx.Request("", ""))
+    library, response = (
+        Talk("").model.library.get(),
+        httpx.Response(429, request=httpx.Request("", "")),
+    )
     told = openai.RateLimitError(
         "None left", response=response, body={"code": "insufficient_quota"}
     )
@@ -392,7 +395,7 @@ def test_no_credit_left_is_not_tried_again() -> None:
 
 
 def test_gemini_says_in_its_words_how_long_to_wait() -> None:
-    library = Talk("").model.library()
+    library = Talk("").model.library.get()
     told = library.RateLimitError('b\'{"retryDelay": "7s"}\'', llm_provider="", model="")
     assert explain(library, "gemini/test-model", told).wait == 7.0
 
@@ -616,7 +619,7 @@ def test_the_short_name_of_ollama_keeps_tools_address_and_context() -> None:
 
 
 def test_the_window_is_the_models_or_the_users_whichever_is_smaller() -> None:
-    library = Talk("").model.library()
+    library = Talk("").model.library.get()
     known = library.model_cost["gpt-4o-mini"]["max_input_tokens"]
     assert catalog.window(library, Settings("openai/gpt-4o-mini", max_context_tokens=9**9)) == known
     assert catalog.window(library, Settings("openai/gpt-4o-mini", max_context_tokens=900)) == 900
@@ -629,7 +632,7 @@ def test_the_models_at_hand_are_those_with_a_key_and_those_of_ollama() -> None:
     with Server(models=("qwen3:8b",)) as server:
         keyring = Keyring(Path("nowhere"), {"ANTHROPIC_API_KEY": "key"})
         keyring.ollama = server.url
-        names = catalog.at_hand(Talk("").model.library(), keyring)
+        names = catalog.at_hand(Talk("").model.library.get(), keyring)
     assert "ollama_chat/qwen3:8b" in names
     assert {name.split("/")[0] for name in names} == {"anthropic", "ollama_chat"}
 

@@ -15,9 +15,9 @@ CORE = ["amas", "agent", "tools", "ui", "providers", "checkpoint", "browser", "s
 LAYERS = [  # a module may import only from layers above its own in this list
     "__init__ events visible signals places",
     "matching schema shell mentions markdown answer recorded permissions redaction",
-    "edits trouble search workspace screen session",
-    "oplog yamlfile hunks",
-    "gitstore keys trust blocks patches",
+    "edits trouble search workspace screen session lazysource",
+    "oplog yamlfile hunks lazyimport",
+    "gitstore keys trust blocks patches library",
     "tools landing replay snapshots config inputline",
     "agent look checkpoint catalog guards",
     "view providers compaction door",
