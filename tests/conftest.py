@@ -24,6 +24,11 @@ SLOW = (
 AMAS = [sys.executable, "-m", "amas_code"]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """What amas compiles once is shared by all tests, and does not lie in the user's home."""
+    os.environ["XDG_CACHE_HOME"] = str(config.cache.mkdir("home"))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What starts the whole program again and again is left out of the quick suite."""
     for item in items:
@@ -41,7 +46,7 @@ def home(tmp_path: Path) -> Path:
 @pytest.fixture
 def env(home: Path) -> dict:
     """An environment with no keys, no settings, nothing of the machine but the path."""
-    keep = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV")
+    keep = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "XDG_CACHE_HOME")
     return {
         **{name: os.environ[name] for name in keep if name in os.environ},
         "HOME": str(home),
