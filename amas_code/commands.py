@@ -236,9 +236,8 @@ def cost(chat: Chat, rest: str) -> str:
     for name in dict.fromkeys(each.model for each in chat.spent):
         spent = [each for each in chat.spent if each.model == name]
         given, made, cached = (sum(values) for values in zip(*(u[1:4] for u in spent), strict=True))
-        rows.append(
-            f"{name}: {given:,} tokens in ({cached:,} cached), {made:,} out, {look.money(spent)}"
-        )
+        share = f"{100 * cached // max(given, 1)}% of them cached"
+        rows.append(f"{name}: {given:,} tokens in ({share}), {made:,} out, {look.money(spent)}")
     return "\n".join(rows) or "Nothing spent yet."
 
 

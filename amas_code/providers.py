@@ -96,10 +96,13 @@ class Model:
 
     def request(self, name: str, messages: list[dict], tools: list[dict]) -> dict[str, Any]:
         key, base = self.keyring.key_for(name), self.keyring.base_for(name)
-        plain = [{key: m[key] for key in m if key != "thinking_blocks"} for m in messages]
+        if "claude" in name:
+            messages = with_cache_marks(messages)
+        else:  # none but Anthropic knows these
+            messages = [{key: m[key] for key in m if key != "thinking_blocks"} for m in messages]
         request = {
             "model": full_name(name),
-            "messages": messages if "claude" in name else plain,  # none but Anthropic knows those
+            "messages": messages,
             "stream": True,
             "stream_options": {"include_usage": True},
             "api_key": key or ("none" if base else None),
@@ -112,6 +115,17 @@ class Model:
         if provider_name(name) in LOCAL:
             request["num_ctx"] = self.settings.ollama_context
         return request
+
+
+def with_cache_marks(messages: list[dict]) -> list[dict]:
+    """Marks up to where Anthropic shall keep what it has read: other providers do so unasked.
+
+    After the system prompt, where the last request ended, and at the end, for the next one.
+    """
+    answers = [n for n, message in enumerate(messages) if message["role"] == "assistant"]
+    ends = {0, answers[-1] - 1 if answers else 0, len(messages) - 1}
+    marked = {"cache_control": {"type": "ephemeral"}}
+    return [message | marked if n in ends else message for n, message in enumerate(messages)]
 
 
 def full_name(name: str) -> str:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from amas_code.session import listed
 from tests.conftest import AMAS, git, to
 from tests.server import (
+    PROTOCOLS,
     Break,
     Server,
     Tokens,
@@ -19,6 +21,7 @@ from tests.server import (
     bad_key,
     call,
     error,
+    route,
     say,
 )
 
@@ -35,6 +38,11 @@ def prompt_of(server: Server, request: int = 0) -> str:
     return message["content"]
 
 
+def variables(protocol: str, url: str) -> dict[str, str]:
+    """The environment that makes amas talk to a server over this wire."""
+    return {f"AMAS_{name.upper()}": value for name, value in route(protocol, url).items()}
+
+
 def results(server: Server) -> list[str]:
     """What the model was told of its calls, as of its last request."""
     return [m["content"] for m in server.requests[-1].body["messages"] if m["role"] == "tool"]
@@ -43,6 +51,41 @@ def results(server: Server) -> list[str]:
 def assert_calm(done: subprocess.CompletedProcess) -> None:
     for text in (done.stdout, done.stderr):
         assert "Traceback" not in text and "Exception ignored" not in text, text
+
+
+# What goes over the wire
+
+
+def unmarked(value: object) -> object:
+    """Without Anthropic's cache marks, which are no part of what is cached."""
+    if isinstance(value, dict):
+        return {key: unmarked(each) for key, each in value.items() if key != "cache_control"}
+    return [unmarked(each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_each_request_extends_the_last_one_byte_for_byte(amas, protocol: str) -> None:
+    """So that the provider has read all but the end of it already."""
+    both = answer(call("read_file", path="calc.py"), call("list_files"))
+    with Server([*FIX[:2], both, say("Done.")], protocol) as server:
+        amas("fix", AMAS_YES="1", **variables(protocol, server.url))
+        bodies = [unmarked(request.body) for request in server.requests]
+    said = [json.dumps(body.pop("contents", None) or body.pop("messages")) for body in bodies]
+    assert len(said) == 4
+    for before, after in pairwise(said):
+        assert after.startswith(before[:-1])
+    assert len({json.dumps(body) for body in bodies}) == 1  # the system prompt, tools, all else
+
+
+def test_anthropic_is_told_what_to_keep_in_its_cache(amas) -> None:
+    """The system prompt with the tools before it, all of the last request, all of this one."""
+    with Server(FIX, "anthropic") as server:
+        amas("fix", AMAS_YES="1", **variables("anthropic", server.url))
+        body, earlier = server.requests[-1].body, server.requests[-2].body
+    marked = [n for n, message in enumerate(body["messages"]) if "cache_control" in str(message)]
+    assert "cache_control" in body["system"][-1]
+    assert marked == [len(earlier["messages"]) - 1, len(body["messages"]) - 1]
+    assert str(body).count("cache_control") == 3  # at most four are taken
 
 
 # What comes out where
