@@ -20,6 +20,7 @@ SLOW = (
     "survival",
     "redaction",
     "faults",
+    "library",
 )
 AMAS = [sys.executable, "-m", "amas_code"]
 

@@ -1,8 +1,12 @@
-"""The model side through real litellm: four protocols, and all that goes wrong on a wire."""
+"""The model side through real litellm: four protocols, and all that goes wrong on a wire.
+
+All of it has to hold with litellm imported slim and, AMAS_SLIM_IMPORT=false, imported whole.
+"""
 
 import copy
 import itertools
 import json
+import os
 import re
 import signal
 import socket
@@ -59,6 +63,7 @@ class Talk:
 
     def __init__(self, url: str, protocol: str = "openai", **settings: Any):
         self.settings = Settings(**{"model": PROTOCOLS[protocol].model} | settings)
+        self.settings.slim_import = os.environ.get("AMAS_SLIM_IMPORT") != "false"
         self.keyring = Keyring(Path("nowhere"), {})
         owner, base = provider_name(self.settings.model), url + PROTOCOLS[protocol].api_base
         self.keyring.given = {"api_key": ("test-key", owner), "api_base": (base, owner)}
