@@ -143,7 +143,7 @@ class Chat:
 
     def status(self) -> str:
         """The bottom line: model, mode, context used, cost, branch."""
-        used = self.compaction.used(self.agent.messages, list(self.agent.tools.values()))
+        used = self.compaction.filled(self.agent.messages, list(self.agent.tools.values()))
         share = 100 * used // max(self.window(), 1)
         parts = [
             self.settings.model,

@@ -38,6 +38,7 @@ class Compaction:
         self.ratio = 0.25  # tokens a character, corrected by what the server counts
         self.fixed = 0  # characters of the tools
         self.asked = 0  # characters of the request under way
+        self.counted: tuple[int, dict | None, int] = 0, None, 0  # messages, the last, characters
 
     def listen(self, event) -> None:
         if isinstance(event, Usage) and self.asked and event.input:
@@ -48,13 +49,26 @@ class Compaction:
         """About how many tokens a request with these messages takes."""
         return int((size(messages) + len(json.dumps(tools or []))) * self.ratio)
 
+    def filled(self, messages: list[dict], tools: list[dict]) -> int:
+        """The same of the conversation that grows, quickly."""
+        return int((self.length(messages) + len(json.dumps(tools))) * self.ratio)
+
+    def length(self, messages: list[dict]) -> int:
+        """The size of the conversation that grows, counted on from where it ended last time."""
+        count, last, characters = self.counted
+        if not 0 < count <= len(messages) or messages[count - 1] is not last:
+            count = characters = 0
+        characters += size(messages[count:])
+        self.counted = len(messages), messages[-1] if messages else None, characters
+        return characters
+
     def room(self) -> int:
         """Characters that a conversation may have beside the tools."""
         return int(self.window() / self.ratio) - self.fixed
 
     def complete(self, messages: list[dict], tools: list[dict]) -> dict:
         self.fixed = len(json.dumps(tools))
-        if size(messages) > self.room() * FULL:
+        if self.length(messages) > self.room() * FULL:
             self.compact(messages)
         try:
             return self.ask(messages, tools)
@@ -63,7 +77,7 @@ class Compaction:
             return self.ask(messages, tools)
 
     def ask(self, messages: list[dict], tools: list[dict]) -> dict:
-        self.asked = size(messages) + self.fixed
+        self.asked = self.length(messages) + self.fixed
         return self.inner(messages, tools)
 
     def compact(
@@ -87,6 +101,7 @@ class Compaction:
                 f"a context of {self.window():,}. A shorter message or /clear may help."
             )
         self.replace(smaller, "compacted")
+        self.counted = 0, None, 0  # the last message may be the same as before
         after = size(smaller)
         self.emit(
             Notice(f"Compacted: about {self.tokens(before)} tokens became {self.tokens(after)}.")

@@ -5,6 +5,7 @@ imported so that most of it waits until it is needed (lazyimport.py). Where that
 first request, it is thrown away and imported plainly.
 """
 
+import gc
 import importlib.metadata
 import logging
 import os
@@ -39,6 +40,7 @@ class Library:
         self.thread = threading.Thread(target=self.load, daemon=True)
         self.needed = threading.Event()
         self.typed = 0.0  # when the last key came
+        self.frozen = False
 
     def begin(self) -> None:
         """Begin to import it beside other work."""
@@ -65,6 +67,13 @@ class Library:
         import litellm
 
         return litellm
+
+    def answered(self) -> None:
+        """Called after each answer. After the first all of the library that is needed is there to
+        stay, so garbage collections need not walk through it, which takes 0.1 s and more."""
+        if not self.frozen:
+            gc.freeze()
+            self.frozen = True
 
     def load(self) -> None:
         prepare()

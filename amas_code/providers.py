@@ -87,6 +87,7 @@ class Model:
         try:
             stream = library.completion(**self.request(name, messages, tools))
             answer.take(stream)
+            self.library.answered()
             return answer.message(told_the_end(stream, provider_name(name)))
         finally:
             close(stream)
@@ -98,8 +99,8 @@ class Model:
         key, base = self.keyring.key_for(name), self.keyring.base_for(name)
         if "claude" in name:
             messages = with_cache_marks(messages)
-        else:  # none but Anthropic knows these
-            messages = [{key: m[key] for key in m if key != "thinking_blocks"} for m in messages]
+        else:  # none but Anthropic knows its signed thoughts
+            messages = [unsigned(m) if "thinking_blocks" in m else m for m in messages]
         request = {
             "model": full_name(name),
             "messages": messages,
@@ -110,8 +111,8 @@ class Model:
             "max_retries": 0,  # we ask again ourselves, and say so
             "timeout": self.settings.request_timeout,
         }
-        if tools:
-            request["tools"] = copy.deepcopy(tools)  # litellm changes them for Gemini
+        if tools:  # litellm changes those for Gemini
+            request["tools"] = copy.deepcopy(tools) if provider_name(name) == "gemini" else tools
         if provider_name(name) in LOCAL:
             request["num_ctx"] = self.settings.ollama_context
         return request
@@ -126,6 +127,10 @@ def with_cache_marks(messages: list[dict]) -> list[dict]:
     ends = {0, answers[-1] - 1 if answers else 0, len(messages) - 1}
     marked = {"cache_control": {"type": "ephemeral"}}
     return [message | marked if n in ends else message for n, message in enumerate(messages)]
+
+
+def unsigned(message: dict) -> dict:
+    return {key: value for key, value in message.items() if key != "thinking_blocks"}
 
 
 def full_name(name: str) -> str:

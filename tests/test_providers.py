@@ -237,6 +237,18 @@ def test_a_name_no_provider_would_take_back_is_mended(protocol: str, name: str) 
     assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", kept)
 
 
+@EVERY
+def test_a_request_leaves_the_conversation_and_the_tools_as_they_are(protocol: str) -> None:
+    with Server(
+        [answer(call("read_file", path="a"), call("list_files")), say("Done.")], protocol
+    ) as server:
+        talk = Talk(server.url, protocol)
+        messages = answered(ASKED, talk.ask())
+        before = json.dumps([messages, TOOLS])
+        talk.ask(messages)
+    assert json.dumps([messages, TOOLS]) == before
+
+
 # What it costs
 
 
