@@ -12,7 +12,7 @@ from amas_code import __version__
 FORMATS = click.Choice(("text", "json", "stream-json"))
 FOLDER, MODES = click.Path(exists=True, file_okay=False), click.Choice(("ask", "auto-edit", "plan"))
 RESUME = "Go on with this session; without an ID pick one."
-SUBCOMMANDS = ("demo", "config", "resume", "undo", "redo", "checkpoint")
+SUBCOMMANDS = ("demo", "config", "doctor", "resume", "undo", "redo", "checkpoint")
 
 
 def build(
@@ -93,7 +93,7 @@ def task(call: list[str], words: tuple[str, ...], **options: Any) -> None:
     """A coding agent for the terminal. Without TASK it is a chat.
 
     \b
-    Commands: demo, config, resume [ID], undo [N], redo [N],
+    Commands: demo, config, doctor, resume [ID], undo [N], redo [N],
     checkpoint [list|restore ID]. A first word that is one of these, with
     what it takes, is the command; `amas -- undo` is a task. Each option is
     also read from the environment, such as AMAS_MAX_TURNS.

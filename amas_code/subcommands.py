@@ -1,4 +1,4 @@
-"""The commands beside the chat: demo, config, resume, undo, redo, checkpoint."""
+"""The commands beside the chat: demo, config, doctor, resume, undo, redo, checkpoint."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import click
 
-from amas_code import commands, config, demo, keys, yamlfile
+from amas_code import commands, config, demo, doctor, keys, yamlfile
 from amas_code.answer import Answer
 from amas_code.checkpoint import Checkpoints
 from amas_code.places import ours, project_root
@@ -41,6 +41,22 @@ def show(given: Given) -> None:
 def resume(given: Given, id: str | None) -> None:
     """Go on with an earlier session; pick one, or name it by the beginning of its ID."""
     sys.exit(start(given.build, "", given.options | {"resume": id or "?"}))
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
+@click.pass_obj
+def check_up(given: Given, as_json: bool) -> None:
+    """Tell whether this machine and your set-up are fit for Amas; what to do where they are not."""
+    options = {name: given.options[name] for name in config.NAMES if name in given.options}
+    checks = doctor.examine(options)
+    if as_json:
+        click.echo(doctor.as_json(checks))
+    else:
+        terminal = console()
+        width = terminal.width if terminal.is_terminal else 10_000
+        terminal.print(doctor.page(checks, width), soft_wrap=True)
+    sys.exit(0 if doctor.sound(checks) else 1)
 
 
 AGREED = click.option("-y", "--yes", is_flag=True, help="Ask no question.")
@@ -160,6 +176,7 @@ def failure(name: str, variable: str, key: str) -> str:
 COMMANDS: dict[str, click.Command] = {
     "demo": show,
     "config": wizard,
+    "doctor": check_up,
     "resume": resume,
     "undo": undo,
     "redo": redo,

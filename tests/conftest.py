@@ -21,6 +21,7 @@ SLOW = (
     "redaction",
     "faults",
     "library",
+    "doctor",
 )
 AMAS = [sys.executable, "-m", "amas_code"]
 
