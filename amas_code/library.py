@@ -43,14 +43,16 @@ class Library:
         self.frozen = False
 
     def begin(self) -> None:
-        """Begin to import it beside other work."""
+        """Begin to import it, beside other work, since it will be needed at once."""
+        self.needed.set()
         if self.thread.ident is None:
             self.thread.start()
 
     def typing(self) -> None:
         """A key was typed: begin in the next pause, and wait between modules while more come."""
         self.typed = time.monotonic()
-        self.begin()
+        if self.thread.ident is None:
+            self.thread.start()
 
     def there(self) -> Any:
         """litellm if it is there already, else None."""
@@ -58,7 +60,6 @@ class Library:
 
     def get(self) -> Any:
         """litellm, waited for. A thread imports it, so that no Ctrl-C leaves it half there."""
-        self.needed.set()
         self.begin()
         self.thread.join()
         if self.notice:
@@ -90,7 +91,7 @@ class Library:
             )
             return
         self.finder = Finder(SLIM, ours().cache / "slim", self.pause)
-        if not self.finder.cache.exists():
+        if not self.needed.is_set() and not self.finder.cache.exists():
             fill_elsewhere()
         self.finder.install()
         try:
@@ -171,7 +172,7 @@ def warm_up() -> None:
 
 
 def fill_elsewhere() -> None:
-    """Compile in another process: in this one it would take memory and hold up the keys."""
+    """Compile in another process, since in this one it would hold up the keys."""
     command = [sys.executable, "-I", "-S", "-c", FILL, *sys.path]
     nowhere = subprocess.DEVNULL
     subprocess.run(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, check=False)
