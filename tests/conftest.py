@@ -22,6 +22,7 @@ SLOW = (
     "faults",
     "library",
     "doctor",
+    "pressure",
 )
 AMAS = [sys.executable, "-m", "amas_code"]
 
