@@ -14,7 +14,7 @@ from amas_code.events import Action, Notice, Stopped, Usage
 from amas_code.guards import Guard
 from amas_code.keys import Keyring
 from amas_code.permissions import Rules
-from amas_code.places import Places, home_directory
+from amas_code.places import Places, is_project
 from amas_code.providers import Model
 from amas_code.recorded import INTERRUPTED, Recorded, Turns
 from amas_code.redaction import covered
@@ -119,8 +119,8 @@ class Chat:
         return visible(head.removeprefix("ref: refs/heads/")[:80] if "ref:" in head else head[:9])
 
     def rules(self) -> Rules:
-        nowhere = self.root in (home_directory().resolve(), Path("/"))
-        return Rules(self.settings.mode, tuple(self.settings.allow), None if nowhere else self.root)
+        root = self.root if is_project(self.root) else None
+        return Rules(self.settings.mode, tuple(self.settings.allow), root)
 
     def always(self, action: Action) -> None:
         """From now on the like of it needs no question: all edits, or this very command."""

@@ -18,7 +18,7 @@ from amas_code import __version__, machine, session
 from amas_code.catalog import LOCAL
 from amas_code.keys import PROVIDERS, provider_name
 from amas_code.machine import NOTE, OK, PROBLEM, Found, Setup, ask_git, on_this_machine, writable
-from amas_code.places import home_directory
+from amas_code.places import home_directory, is_project
 from amas_code.redaction import Redactor
 from amas_code.trust import FREE, trusted
 from amas_code.visible import visible
@@ -84,7 +84,7 @@ def tidier(setup: Setup) -> Callable[[str], str]:
 
 def project(setup: Setup) -> Found:
     root = setup.root
-    if nowhere(root):
+    if not is_project(root):
         told = f"none: {root} is no project, so every edit and command asks; no snapshots"
         return Found(NOTE, told, "cd to where you work")
     if not (root / ".git").exists():
@@ -97,17 +97,13 @@ def project(setup: Setup) -> Found:
     return Found(OK, f"{root}, under git")
 
 
-def nowhere(root: Path) -> bool:
-    return root in (home_directory().resolve(), Path("/"))
-
-
 def sessions(setup: Setup) -> Found:
     root, state = setup.root, setup.places.state
     place = session.place(root, state)
     if not writable(place):
         told = f"cannot be kept: neither in {root} nor in {state}"
         return Found(NOTE, told, "without them amas -c cannot go on with a chat")
-    if place.is_relative_to(root / ".amas") or nowhere(root):
+    if place.is_relative_to(root / ".amas") or not is_project(root):
         return Found(OK, f"kept in {place}")
     return Found(NOTE, f"kept in {place}, as {root / '.amas'} cannot be written or is a link")
 

@@ -82,6 +82,14 @@ class Keyring:
         usual = self.ollama if name == "ollama_chat" else None
         return self.own("api_base", name).rstrip("/") or usual
 
+    def first_model(self) -> str:
+        """That of the first provider with a key, or "".
+
+        What was given without saying whose it is (api_key, api_base) goes to no provider unasked.
+        """
+        names = (f"{provider.prefix}/{provider.model}" for provider in PROVIDERS)
+        return "" if self.given else next(filter(self.key_for, names), "")
+
     def serves(self, model: str) -> bool:
         """Whether a request can be tried: a key or an address is there, or none seems needed."""
         known = provider_name(model) in {provider.prefix for provider in PROVIDERS}

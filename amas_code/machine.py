@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from amas_code import __version__, config, gitstore
 from amas_code.catalog import ollama_models
-from amas_code.keys import PROVIDERS, Keyring
+from amas_code.keys import Keyring
 from amas_code.lazyimport import Finder
 from amas_code.library import SLIM, TESTED
 from amas_code.places import Places, ours, project_root
@@ -77,9 +77,8 @@ class Setup:
         settings, keyring, _ = self.loaded
         if settings.model:
             return settings.model, "by the settings"
-        for provider in PROVIDERS if not keyring.given else ():
-            if keyring.key_for(name := f"{provider.prefix}/{provider.model}"):
-                return name, "by the first key found"
+        if name := keyring.first_model():
+            return name, "by the first key found"
         return next(iter(self.ollama[1]), ""), "what Ollama has"
 
 

@@ -28,6 +28,11 @@ def home_directory(env: Mapping[str, str] = os.environ) -> Path:
     return absolute(env.get("HOME"), absolute(os.path.expanduser("~"), Path("/")))
 
 
+def is_project(root: Path) -> bool:
+    """Whether it may be one: the home directory and / are too much."""
+    return root not in (home_directory().resolve(), Path("/"))
+
+
 def absolute(path: str | None, otherwise: Path) -> Path:
     """The path, unless it is missing or relative (as XDG wants those passed over)."""
     return Path(path) if path and os.path.isabs(path) else otherwise

@@ -27,7 +27,7 @@ from amas_code.events import (
     Thought,
     ToolError,
 )
-from amas_code.places import home_directory
+from amas_code.places import is_project
 from amas_code.recorded import Recorded, load
 from amas_code.signals import uninterrupted
 
@@ -210,9 +210,8 @@ def place(root: Path, state: Path) -> Path:
     """
     inside, real = root / ".amas/sessions", Path(os.path.realpath(root))
     there = next(p for p in (inside, inside.parent, root) if os.path.lexists(p) or p == root)
-    nowhere = root in (home_directory().resolve(), Path("/"))
     linked = Path(os.path.realpath(there)) != real / there.relative_to(root)
-    if not nowhere and not linked and there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+    if is_project(root) and not linked and there.is_dir() and os.access(there, os.W_OK | os.X_OK):
         return inside
     key = hashlib.sha256(os.fsencode(root)).hexdigest()[:16]
     return state / "sessions" / f"{root.name}-{key}"

@@ -94,14 +94,9 @@ def trusting(flag: bool) -> Callable[[str], bool]:
 
 
 def choose_model(keyring: Keyring, one_shot: bool) -> str:
-    """The first provider that a key is at hand for, else what a local Ollama has.
-
-    What was given without saying whose it is (`api_key`, `api_base`) goes to no provider unasked.
-    """
-    for provider in keys.PROVIDERS:
-        name = f"{provider.prefix}/{provider.model}"
-        if keyring.key_for(name) and not keyring.given:
-            return name
+    """The first that a key is at hand for, else what a local Ollama has."""
+    if name := keyring.first_model():
+        return name
     local = ollama_models(keyring)
     if not local or one_shot or len(local) == 1:
         return local[0] if local else ""
