@@ -24,7 +24,7 @@ from amas_code.places import ours
 from amas_code.trouble import causes
 
 TESTED = ("1.100.5", "1.101.5", "1.102.4")  # releases whose slim import our tests hold
-SLIM = ("litellm", "openai", "aiohttp")
+SLIM = ("litellm", "openai")
 KEPT = 3  # caches of compiled code, 8 MB each; one for each set of versions
 QUIET = 0.15  # seconds without a key, until the import goes on
 FILL = "import sys; sys.path[:] = sys.argv[1:]; from amas_code import library; library.fill()"
@@ -90,11 +90,11 @@ class Library:
                 f"({', '.join(TESTED)}), so it is imported whole: that takes time and memory."
             )
             return
-        self.finder = Finder(SLIM, ours().cache / "slim", self.pause)
-        if not self.needed.is_set() and not self.finder.cache.exists():
-            fill_elsewhere()
-        self.finder.install()
         try:
+            self.finder = finder = Finder(SLIM, ours().cache / "slim", self.pause)
+            finder.install()
+            if not self.needed.is_set() and not finder.cache.exists():
+                fill_elsewhere()
             wait_with_validators(True)
             settle()
             if not self.needed.is_set():
@@ -104,6 +104,8 @@ class Library:
 
     def pause(self, module: str) -> None:
         """Leave the processor to the prompt while keys arrive; called before each module."""
+        if threading.current_thread() is not self.thread:
+            return
         while (left := self.typed + QUIET - time.monotonic()) > 0 and not self.needed.wait(left):
             pass
 
@@ -117,9 +119,9 @@ class Library:
         return True
 
     def go_back(self, error: Exception) -> None:
-        assert self.finder
-        self.finder.remove()
-        self.finder = None
+        if self.finder:
+            self.finder.remove()
+            self.finder = None
         wait_with_validators(False)
         what = f"{type(error).__name__}: {error}"[:200]
         self.notice = (
@@ -129,7 +131,12 @@ class Library:
 
 
 def suspicious(error: BaseException) -> bool:
-    """Whether it may come of an import that waited: such an error is none of a provider's."""
+    """Whether it may come of an import that waited: such an error is none of a provider's.
+
+    A package that is simply not there, such as some provider's own SDK, is none of ours either.
+    """
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return error.name.partition(".")[0] in SLIM
     of_a_module = isinstance(error, AttributeError) and str(error).startswith("module ")
     named = isinstance(error, ImportError | NameError | RecursionError)
     return of_a_module or named or type(error).__module__.startswith("pydantic.errors")
@@ -173,7 +180,8 @@ def warm_up() -> None:
 
 def fill_elsewhere() -> None:
     """Compile in another process, since in this one it would hold up the keys."""
-    command = [sys.executable, "-I", "-S", "-c", FILL, *sys.path]
+    optimized = ["-O"] * sys.flags.optimize
+    command = [sys.executable, *optimized, "-I", "-S", "-c", FILL, *sys.path]
     nowhere = subprocess.DEVNULL
     subprocess.run(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, check=False)
 

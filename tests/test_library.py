@@ -2,8 +2,10 @@
 
 import json
 import marshal
+import struct
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -131,7 +133,8 @@ def test_a_slim_import_that_goes_wrong_is_followed_by_a_whole_one(
         assert amas("-p", "look", **to(server.url), **own).stdout == "One.\n"
         [cache] = caches(tmp_path / "cache")
         mark = (cache / module).read_bytes()[:16]
-        (cache / module).write_bytes(mark + marshal.dumps(compile("", module, "exec")))
+        code = marshal.dumps(compile("", module, "exec"))
+        (cache / module).write_bytes(mark + struct.pack("<L", zlib.crc32(code)) + code)
         done = amas("-p", "look", **to(server.url), **own)
     assert (done.stdout, done.returncode) == ("Two.\n", 0)
     assert done.stderr.count("slim import went wrong") == 1
