@@ -110,6 +110,7 @@ class Log:
         self.in_git = in_git
         self._records = Records()
         self._inode = self._known = 0  # so many bytes of the file are in _records
+        self._synced = set[str]()  # what was stored, and has reached the disk
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[int]:
@@ -154,6 +155,7 @@ class Log:
             inode != self._inode
         ):  # another log by now, as a command may have made anew what it is in
             self._records, self._known, self._inode = Records(), 0, inode
+            self._synced.clear()
         with contextlib.suppress(FileNotFoundError), open(self._file, "rb") as file:
             file.seek(self._known)
             whole, end, _ = file.read().rpartition(b"\n")
@@ -227,9 +229,11 @@ class Log:
         path = self.folder / hashlib.sha256(data).hexdigest()
         if not path.exists():
             write(path, zlib.compress(data, 6 if durable else 1), durable)
-        elif durable:  # it may have been stored for a command
+        elif durable and path.name not in self._synced:  # it may have been stored for a command
             with open(path, "rb") as file:
                 os.fsync(file.fileno())
+        if durable:
+            self._synced.add(path.name)
         return path.name
 
     def _data(self, name: str | None) -> bytes | None:

@@ -10,7 +10,6 @@ changed while a command ran cannot be told apart from what the command did.
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import select
 import stat
@@ -22,7 +21,17 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from amas_code.events import ToolError
-from amas_code.gitstore import OPTIONS, GitError, Repo, environment, names_in, run
+from amas_code.gitstore import (
+    OPTIONS,
+    GitError,
+    Repo,
+    beside,
+    environment,
+    finished,
+    names_in,
+    read_object,
+    run,
+)
 from amas_code.oplog import GONE, NO_COMMIT, Cause, Change, Log, Op, Record, told
 from amas_code.signals import uninterrupted
 
@@ -37,6 +46,7 @@ OWN = (
     *("-c", "core.sparseCheckout=false", "-c", "core.autocrlf=false"),
     *("-c", "core.looseCompression=1"),
 )
+Bytes = bytes | None  # of a file; None: there is none
 UNSEEN = "what was in it before is not known"
 AS_THEY_ARE = "* -text !filter -ident !working-tree-encoding\n"  # no attribute changes a byte
 
@@ -151,12 +161,13 @@ class Snapshots:
     def _taken(self, begins: bool) -> str:
         known = self.folder / "tree"  # of the index as it is
         fresh = not (self.folder / "index").exists()
-        dirty = names_in(self._git("diff-files", "-z", "--name-only").stdout)
-        unknown = self._unknown()
+        asked = [self._args("diff-files", "-z", "--name-only")]
         if (begins or fresh) and self._theirs:  # what is tracked is covered even if it is ignored
-            args = ("ls-files", "-z", "--cached", "--ignored", "--exclude-standard")
-            unknown += names_in(run(args, self.log.root).stdout)
-        gone, present = self._sorted(dirty, unknown)
+            asked.append(("ls-files", "-z", "--cached", "--ignored", "--exclude-standard"))
+        with beside(asked, self.log.root, self.repo.held) as running:
+            unknown = self._unknown()
+            dirty, *tracked = [names_in(finished(process).stdout) for process in running]
+        gone, present = self._sorted(dirty, sum(tracked, unknown))
         if gone or present or fresh or not known.exists():
             known.unlink(missing_ok=True)
             for how, which in (("--force-remove", gone), ("--replace", present)):
@@ -216,6 +227,8 @@ class Snapshots:
 
     def _changes(self, op: Record, after: str, others: list[str]) -> Iterator[Change]:
         """What differs since then. The names of what cannot be brought back go to `others`."""
+        if after == op["tree"]:
+            return
         args = ("diff-tree", "-r", "-z", "--no-renames", op["tree"], after)
         parts = names_in(self._git(*args).stdout)
         rows = list[tuple[str, list[str]]]()
@@ -235,15 +248,15 @@ class Snapshots:
                 unseen.add(name)
         others += [f"{name} ({UNSEEN})" for name, _ in rows if name in unseen]
         rows = [row for row in rows if row[0] not in landed | unseen]
-        gone = self._gone([blob for _, (_, *blobs) in rows for blob in blobs])
-        others += [f"{name} (what was in it is gone)" for name, facts in rows if gone & set(facts)]
-        rows = [(name, facts) for name, facts in rows if not gone & set(facts)]
-        data = self._contents([blob for _, (_, *blobs) in rows for blob in blobs])
-        for name, (old, *_) in rows:
-            mask = os.umask(0)
-            os.umask(mask)
+        contents = self._contents([blobs for _, (_, *blobs) in rows])
+        mask = os.umask(0)
+        os.umask(mask)
+        for (name, (old, *_)), found in zip(rows, contents, strict=True):
             bits = (0o777 if old == "100755" else 0o666) & ~mask
-            yield Change(self.log.root / name, next(data), next(data), bits)
+            if found is None:
+                others.append(f"{name} (what was in it is gone)")
+            else:
+                yield Change(self.log.root / name, *found, bits)
 
     def _began(self, op: Record) -> float:
         """When the command did, by the clock that stamps files."""
@@ -257,21 +270,23 @@ class Snapshots:
             return os.lstat(self.log.root / name).st_ctime
         return 0.0
 
-    def _gone(self, blobs: list[str]) -> set[str]:
-        """Those of the blobs that the user's git has thrown away."""
-        asked = "".join(f"{blob}\n" for blob in blobs if blob.strip("0"))
-        said = self._git("cat-file", "--batch-check", data=asked.encode()).stdout.decode()
-        return {row.split(" ")[0] for row in said.splitlines() if row.endswith(" missing")}
+    def _contents(self, pairs: list[list[str]]) -> Iterator[tuple[Bytes, Bytes] | None]:
+        """The bytes of each pair of blobs; None for the null one, which stands for no file.
 
-    def _contents(self, blobs: list[str]) -> Iterator[bytes | None]:
-        """The bytes of one blob after another; None for the null one, which stands for no file."""
+        None in the place of a pair: the user's git has thrown one away.
+        """
         with tempfile.TemporaryFile() as wanted:
-            wanted.write("".join(f"{blob}\n" for blob in blobs if blob.strip("0")).encode())
+            blobs = [blob for pair in pairs for blob in pair if blob.strip("0")]
+            wanted.write("".join(f"{blob}\n" for blob in blobs).encode())
             wanted.seek(0)
             with self._started(wanted, "cat-file", "--batch") as process:
                 assert process.stdout
-                for blob in blobs:
-                    yield read_blob(process.stdout, blob) if blob.strip("0") else None
+                for pair in pairs:
+                    old, new = [
+                        read_object(process.stdout) if blob.strip("0") else ("", None)
+                        for blob in pair
+                    ]
+                    yield (old[1], new[1]) if old and new else None
 
     def _landed_since(self, op: Record) -> set[str]:
         """The files that an edit changed while the command ran: those are no effect of it."""
@@ -330,14 +345,3 @@ def separated(process: subprocess.Popen[bytes]) -> Iterator[str]:
             return
         *names, rest = (rest + data).split(b"\0")
         yield from map(os.fsdecode, names)
-
-
-def read_blob(stream: IO[bytes], name: str) -> bytes:
-    """The next object that a `cat-file --batch` prints. Raises GitError if it is not that one."""
-    facts = stream.readline().split()
-    data = stream.read(int(facts[2])) if len(facts) == 3 else b""
-    stream.read(1)
-    algorithm = "sha256" if len(name) == 64 else "sha1"
-    if hashlib.new(algorithm, b"blob %d\0" % len(data) + data).hexdigest() != name:
-        raise GitError("what git gave back is not what was stored")
-    return data

@@ -2,13 +2,16 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
 
+from amas_code import gitstore
 from amas_code.checkpoint import Checkpoints
 from amas_code.events import Edit, ToolError
 from amas_code.gitstore import Conflict
@@ -691,6 +694,52 @@ def test_line_endings_are_converted_as_the_user_set_them(repo):
     assert (repo / "a.txt").read_bytes() == crlf and git(repo, "diff", "HEAD", "--stat") == ""
 
 
+def test_other_encodings_and_keywords_are_converted_as_the_user_set_them(repo):
+    (repo / ".gitattributes").write_text("*.u16 working-tree-encoding=UTF-16LE\n*.c ident\n")
+    (repo / "x.u16").write_bytes("one\ntwo\n".encode("utf-16-le"))
+    (repo / "k.c").write_text("/* $Id$ */\nint a;\n")
+    commit_all(repo, "attributes")
+    (repo / "k.c").unlink()
+    git(repo, "checkout", "-q", "k.c")  # with the keyword filled in
+    checkpoints = Checkpoints(repo)
+    assert land(checkpoints, "x.u16", "one\nTWO\n".encode("utf-16-le")).commit
+    assert land(checkpoints, "k.c", (repo / "k.c").read_text().replace("int a", "int b")).commit
+    assert git(repo, "show", "HEAD:x.u16") == "one\nTWO\n"
+    assert git(repo, "show", "HEAD:k.c") == "/* $Id$ */\nint b;\n"
+    checkpoints.undo(2)
+    assert (repo / "x.u16").read_bytes() == "one\ntwo\n".encode("utf-16-le")
+    assert git(repo, "diff", "HEAD") == "" and git(repo, "diff", "HEAD~4") == ""
+
+
+def test_directories_are_written_as_git_writes_them(repo):
+    for name in ("lib/x", "lib.d/x", "lib-d/x", "lib/in/ner/x", "lib0", "Lib", "library/x"):
+        (repo / name).parent.mkdir(parents=True, exist_ok=True)
+        (repo / name).write_text("x\n")
+    (repo / "link").symlink_to("a.txt")
+    commit_all(repo, "folders")
+    checkpoints = Checkpoints(repo)
+    assert land(checkpoints, "lib/in/ner/y", "y\n").commit
+    for name in ("lib.py", "lib/in-a/b/c/d", "lib-a", "lib/in.py", "z/z"):
+        assert land(checkpoints, name, "new\n").commit
+        assert git(repo, "write-tree") == git(repo, "rev-parse", "HEAD^{tree}")
+    for name in ("lib/in/ner/x", "lib/in/ner/y", "z/z", "lib-d/x", "lib/x"):
+        assert land(checkpoints, name, None).commit
+        assert git(repo, "write-tree") == git(repo, "rev-parse", "HEAD^{tree}")
+    assert git(repo, "ls-tree", "--name-only", "HEAD", "lib-d", "z", "lib/in") == ""
+    git(repo, "fsck", "--strict")
+
+
+def test_the_last_file_of_all_can_be_deleted(tmp_path):
+    root = tmp_path / "r"
+    root.mkdir()
+    git(root, "init", "-q", "-b", "main")
+    checkpoints = Checkpoints(root)
+    assert land(checkpoints, "d/n.py", "1\n").commit and land(checkpoints, "d/n.py", None).commit
+    assert git(root, "ls-tree", "-r", "HEAD") == "" and status(root) == ""
+    checkpoints.undo()
+    assert git(root, "ls-tree", "-r", "--name-only", "HEAD") == "d/n.py\n"
+
+
 def test_modes_are_kept_and_come_back_with_the_file(repo):
     script = repo / "run.sh"
     script.write_text("#!/bin/sh\n")
@@ -832,6 +881,138 @@ def test_squash_with_nothing_to_fold_says_so(repo):
     with pytest.raises(ToolError, match="two or more"):
         Checkpoints(repo).squash()
     assert head(repo) == was
+
+
+# -- what happens to the repository meanwhile ----------------------------------------------------
+
+
+def test_the_user_may_repack_collect_and_pack_refs_between_edits(repo):
+    checkpoints = Checkpoints(repo)
+    for number, tidy in enumerate(
+        (("repack", "-adq"), ("gc", "-q", "--prune=now"), ("pack-refs", "--all"), ("prune",))
+    ):
+        assert land(checkpoints, "a.txt", f"{number}\n").commit
+        assert land(checkpoints, f"d/{number}", "new\n").commit
+        git(repo, *tidy)
+    git(repo, "reset", "-q", "--hard", "HEAD~3")
+    git(repo, "reflog", "expire", "--expire=now", "--all")
+    git(repo, "gc", "-q", "--prune=now")  # our newest commits are gone
+    assert land(checkpoints, "b.txt", "after\n").commit
+    assert git(repo, "show", "HEAD:a.txt") == "2\n" and status(repo) == ""
+    git(repo, "fsck", "--strict")
+
+
+def test_what_the_user_commits_and_checks_out_between_edits_is_built_upon(repo):
+    checkpoints = Checkpoints(repo)
+    land(checkpoints, "d/one", "1\n")
+    (repo / "d/mine").write_text("mine\n")
+    commit_all(repo, "mine")
+    assert land(checkpoints, "d/two", "2\n").commit
+    git(repo, "checkout", "-q", "-b", "other", "HEAD~2")
+    assert land(checkpoints, "d/three", "3\n").commit
+    git(repo, *USER, "commit", "-q", "--amend", "-m", "mine now")
+    assert land(checkpoints, "d/four", "4\n").commit
+    assert git(repo, "ls-tree", "--name-only", "HEAD:d").split() == ["four", "one", "three"]
+    git(repo, "checkout", "-q", "main")
+    assert land(checkpoints, "d/five", "5\n").commit
+    assert git(repo, "ls-tree", "--name-only", "HEAD:d").split() == ["five", "mine", "one", "two"]
+    assert status(repo) == ""
+    git(repo, "fsck", "--strict")
+
+
+def test_two_sessions_build_on_each_others_commits(repo):
+    one, two = Checkpoints(repo, "one"), Checkpoints(repo, "two")
+    for number in range(3):
+        assert land(one, f"d/one{number}", "1\n").commit
+        assert land(two, f"d/two{number}", "2\n").commit
+    assert len(git(repo, "ls-tree", "--name-only", "HEAD:d").split()) == 6
+    one.undo(3)
+    assert len(git(repo, "ls-tree", "--name-only", "HEAD:d").split()) == 3 and status(repo) == ""
+
+
+def standing_in(folder: Path, monkeypatch, command: str, instead: str) -> None:
+    """A git that does something else where this command is called."""
+    folder.mkdir(exist_ok=True)
+    real = shutil.which("git")
+    program = folder / "git"
+    program.write_text(
+        f'#!/bin/sh\ncase " $* " in *" {command} "*) {instead};; esac\nexec {real} "$@"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+COMMANDS = ["cat-file", "ls-files", "check-attr", "unpack-objects", "update-index", "update-ref"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_git_that_dies_costs_the_commit_and_not_the_edit(repo, tmp_path, monkeypatch, command):
+    (repo / "staged").write_text("s\n")
+    git(repo, "add", "staged")
+    checkpoints, was, index = Checkpoints(repo), head(repo), git(repo, "ls-files", "-s")
+    with monkeypatch.context() as patch:
+        standing_in(tmp_path / "bin", patch, command, "kill -9 $$")
+        op = land(checkpoints, "a.txt", EDITED)
+    assert op.commit is None and op.private and (repo / "a.txt").read_text() == EDITED
+    assert head(repo) == was and git(repo, "ls-files", "-s") == index
+    assert not (repo / ".git/index.lock").exists()
+    checkpoints.undo()
+    assert land(checkpoints, "a.txt", EDITED).commit
+
+
+@pytest.mark.parametrize("command", ["cat-file", "check-attr"])
+def test_a_git_that_hangs_costs_the_commit_and_not_the_edit(repo, tmp_path, monkeypatch, command):
+    checkpoints = Checkpoints(repo)
+    assert checkpoints.list() == []  # it has looked at the repository
+    standing_in(tmp_path / "bin", monkeypatch, command, "exec sleep 100")
+    monkeypatch.setattr(gitstore, "PATIENCE", 0.3)
+    assert land(checkpoints, "a.txt", EDITED).private == f"git {command} did not end"
+    assert (repo / "a.txt").read_text() == EDITED
+
+
+def test_a_commit_that_comes_in_between_is_kept(repo, tmp_path, monkeypatch):
+    tree = git(repo, "rev-parse", "HEAD^{tree}").strip()
+    mine = git(repo, *USER, "commit-tree", "-p", "HEAD", "-m", "mine", tree)
+    checkpoints = Checkpoints(repo)
+    real = shutil.which("git")
+    with monkeypatch.context() as patch:
+        move = f"{real} update-ref refs/heads/main {mine.strip()}"
+        standing_in(tmp_path / "bin", patch, "update-index", move)
+        op = land(checkpoints, "a.txt", EDITED)
+    assert op.commit is None and head(repo) == mine
+    assert (repo / "a.txt").read_text() == EDITED
+
+
+def test_a_directory_that_git_gives_back_wrongly_is_not_built_upon(repo):
+    (repo / "d").mkdir()
+    (repo / "d/x").write_text("x\n")
+    commit_all(repo, "d")
+    was, tree = head(repo), git(repo, "rev-parse", "HEAD:d").strip()
+    path = repo / ".git/objects" / tree[:2] / tree[2:]
+    path.chmod(0o644)
+    path.write_bytes(zlib.compress(b"tree 0\0"))
+    op = land(Checkpoints(repo), "d/y", "y\n")
+    assert op.commit is None and head(repo) == was
+
+
+ALONE = """
+import os
+from pathlib import Path
+from amas_code.checkpoint import Checkpoints
+from amas_code.events import Edit
+
+path = Path.cwd() / "a.txt"
+assert Checkpoints(Path.cwd()).land([Edit(path, path.read_bytes(), b"x")], "edit").commit
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    print("alone", end="")
+"""
+
+
+def test_no_git_goes_on_after_an_edit(repo):
+    done = subprocess.run([sys.executable, "-c", ALONE], cwd=repo, capture_output=True, text=True)
+    assert done.stdout == "alone", done.stderr
 
 
 # -- crashes, signals, other processes ----------------------------------------------------------
