@@ -77,10 +77,15 @@ class Library:
             self.frozen = True
 
     def load(self) -> None:
-        prepare()
-        if self.slim and "litellm" not in sys.modules:
-            self.load_slim()
-        settle()
+        gc.disable()  # else it walks through all of it again and again, and keys wait for that
+        try:
+            prepare()
+            if self.slim and "litellm" not in sys.modules:
+                self.load_slim()
+            settle()
+        finally:
+            gc.freeze()
+            gc.enable()
 
     def load_slim(self) -> None:
         found = importlib.metadata.version("litellm")

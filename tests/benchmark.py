@@ -17,7 +17,6 @@ import importlib.util
 import json
 import os
 import platform
-import select
 import subprocess
 import sys
 import tempfile
@@ -39,6 +38,7 @@ COMMAND = "wc -l part0.py > lines.txt"  # it may change something, so it is watc
 TASK = ["-p", "--yes", "--allow", COMMAND, "Work through the parts."]
 EDGE = 20  # calls at each end of a long task, to see how the time between them grows
 CACHED = "XDG_CACHE_HOME"
+PATIENCE = 5.0  # seconds for a key to show
 
 GRAMMAR = """
 import tree_sitter, tree_sitter_bash
@@ -411,22 +411,14 @@ def typing(words: int) -> tuple[list[float], str]:
 
 
 def typed(terminal: Terminal, key: str) -> tuple[float, float]:
-    """When a key was typed, and the seconds until it showed."""
+    """When a key was typed, and the seconds until it showed; after the last of a word a pause."""
     began, seen = time.monotonic(), len(terminal.raw)
     terminal.send(key)
-    while key.encode() not in terminal.raw[seen:]:
-        terminal.read(1.0)
+    while key.encode() not in terminal.raw[seen:] and time.monotonic() < began + PATIENCE:
+        terminal.read(PATIENCE)
     ended = time.monotonic()
     time.sleep(0.3 if key == "f" else 0.06)
-    if key == "f":
-        terminal.send("\x15")  # the line is empty again
-        settle_briefly(terminal)
     return began, ended - began
-
-
-def settle_briefly(terminal: Terminal) -> None:
-    while select.select([terminal.master], [], [], 0.03)[0]:
-        terminal.read(0)
 
 
 # The first table
