@@ -104,6 +104,7 @@ class Parts(NamedTuple):
 
     own: list[float]  # between each answer and the next request, the tools' part taken off
     tools: list[tuple[str, float]]  # kind and time of each call, with all that guards it
+    sent: list[dict]  # the messages and tools of each request, as litellm got them
 
 
 class Prompt(NamedTuple):
@@ -305,35 +306,43 @@ def settle(terminal: Terminal) -> None:
 
 
 class Clocked(Model):
-    """Notes the moments when litellm is called and when its answer is all there."""
+    """Notes when litellm is called and when its answer is all there, and what is sent."""
 
     def __init__(self, *args: Any):
         super().__init__(*args)
-        self.moments: list[float] = []
-        self.library = Clock(self.library, self.moments)  # type: ignore[assignment]
+        self.notes = Notes([], [])
+        self.library = Clock(self.library, self.notes)  # type: ignore[assignment]
+
+
+class Notes(NamedTuple):
+    """Of what went through a Clock."""
+
+    moments: list[float]
+    sent: list[dict]
 
 
 class Clock:
     """Stands before the library, litellm and its streams, and notes when they are used."""
 
-    def __init__(self, inner: Any, moments: list[float]):
-        self.inner, self.moments = inner, moments
+    def __init__(self, inner: Any, notes: Notes):
+        self.inner, self.notes = inner, notes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
     def get(self) -> "Clock":
-        return Clock(self.inner.get(), self.moments)
+        return Clock(self.inner.get(), self.notes)
 
     def completion(self, **request: Any) -> "Stream":
-        self.moments.append(time.monotonic())
-        return Stream(self.inner.completion(**request), self.moments)
+        self.notes.moments.append(time.monotonic())
+        self.notes.sent.append({"messages": [*request["messages"]], "tools": request["tools"]})
+        return Stream(self.inner.completion(**request), self.notes)
 
 
 class Stream(Clock):
     def __iter__(self) -> Iterator:
         yield from self.inner
-        self.moments.append(time.monotonic())
+        self.notes.moments.append(time.monotonic())
 
 
 class Watching(pipes.Lines):
@@ -360,7 +369,7 @@ def clocked() -> None:
     chat = build(settings, keyring, root, places.ours(), front, model.complete)
     model.emit = chat.model.emit
     front.run(chat, "Read.")
-    print(json.dumps([model.moments, front.calls]))
+    print(json.dumps([*model.notes, front.calls]))
 
 
 def parts(protocol: str, calls: list[Reply], files: int = 0) -> tuple[Run, Parts]:
@@ -369,11 +378,11 @@ def parts(protocol: str, calls: list[Reply], files: int = 0) -> tuple[Run, Parts
         here = {"PYTHONPATH": str(Path(__file__).parents[1]), "AMAS_MAX_CONTEXT_TOKENS": "9000000"}
         command = [sys.executable, "-c", CLOCKED]
         run = timed(command, project, env | to(protocol, server) | here, server)
-    moments, begun = json.loads(run.said.splitlines()[-1])
+    moments, sent, begun = json.loads(run.said.splitlines()[-1])
     gaps = zip(moments[1::2], moments[2::2], strict=False)
     took = [(kind, ended - began) for kind, began, ended in begun]
     own = [later - end - tool for (end, later), (_, tool) in zip(gaps, took, strict=False)]
-    return run, Parts(own, took)
+    return run, Parts(own, took, sent)
 
 
 # Keys, while litellm is imported
@@ -589,8 +598,6 @@ def wires(calls: int) -> Iterator[tuple[str, ...]]:
         "litellm's part alone: first, last",
         "must",
     )
-    told, _ = parts("openai", reads(calls))
-    bodies = [request.body for request in told.requests]
     for wire in PROTOCOLS:
         run, each = parts(wire, reads(calls))
         theirs = [
@@ -599,7 +606,7 @@ def wires(calls: int) -> Iterator[tuple[str, ...]]:
         ]
         first, last = (median(some) for some in (each.own[:EDGE], each.own[-EDGE:]))
         ours = f"{1000 * first:.1f}, {1000 * last:.1f} ms, {last / first:.1f}"
-        plain = alone(wire, bodies).pauses()
+        plain = alone(wire, each.sent).pauses()
         yield wire, ours, ends(theirs), ends(plain), "5 ms, ratio 1.5"
 
 
