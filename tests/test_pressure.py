@@ -121,6 +121,7 @@ def test_a_chat_answers_keys_while_litellm_is_imported(small, project: Path) -> 
         assert chat.ended(SLOWLY) == 0
 
 
+@pytest.mark.long
 def test_the_demo(small) -> None:
     demo = small("demo")
     for _ in range(5):
